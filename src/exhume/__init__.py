@@ -1,0 +1,1 @@
+"""exhume: can somebody dig the training data out of these weights?"""

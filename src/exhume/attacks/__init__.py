@@ -1,0 +1,1 @@
+"""Attacks: each one file, one frozen dataclass, one ``run``."""

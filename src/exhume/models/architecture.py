@@ -1,0 +1,47 @@
+"""What every architecture is: frozen settings that build a module, and that a file can name."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from exhume.errors import RecordError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture(ABC):
+    """Settings of a network, complete but for the shapes at its two ends.
+
+    A subclass is a frozen dataclass whose fields are plain JSON values; its name is how files refer to it.
+    """
+
+    _kinds: ClassVar[dict[str, type["Architecture"]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        Architecture._kinds[cls.__name__] = cls
+
+    @abstractmethod
+    def build(self, input_shape: tuple[int, ...], outputs: int, generator: torch.Generator | None = None) -> nn.Module:
+        """Build a freshly initialised float32 module on the CPU, drawing every weight from ``generator``."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return the settings as JSON values, with the name of the kind under ``kind``."""
+        return {"kind": type(self).__name__, **asdict(self)}
+
+    @staticmethod
+    def from_description(description: Mapping[str, Any]) -> "Architecture":
+        """Rebuild an architecture from what :meth:`describe` returned."""
+        settings = dict(description)
+        kind = settings.pop("kind", None)
+        known = Architecture._kinds.get(str(kind))
+        if known is None:
+            raise RecordError(
+                f"The file names an unknown architecture {kind!r}; known are {sorted(Architecture._kinds)}."
+            )
+        try:
+            return known(**settings)
+        except TypeError as error:
+            raise RecordError(f"The settings of architecture {kind} in the file do not fit: {error}.") from error

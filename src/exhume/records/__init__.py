@@ -1,0 +1,22 @@
+"""The frozen records that flow through exhume, from data to verdict.
+
+``Dataset -> Victim -> AttackerView -> Reconstruction -> Audit``. Each knows how to save itself as one safetensors file
+and to load itself back equal. Inputs are always in *pixel units* (the range of ``bounds``); a network sees
+``inputs - offset``. Only the methods ``to_model`` and ``to_pixels`` cross between the two.
+"""
+
+from exhume.records.dataset import Dataset, Split
+from exhume.records.network import AttackerView, Victim, Weights, check_weights, count_outputs
+from exhume.records.reconstruction import Outcome, Reconstruction
+
+__all__ = [
+    "AttackerView",
+    "Dataset",
+    "Outcome",
+    "Reconstruction",
+    "Split",
+    "Victim",
+    "Weights",
+    "check_weights",
+    "count_outputs",
+]

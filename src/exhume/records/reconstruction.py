@@ -1,0 +1,80 @@
+"""What an attack found, and how it ended."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from exhume.records.record import Record, fits
+from exhume.storage import load_bundle, save_bundle
+
+
+class Outcome(StrEnum):
+    """How an attack ended; a failure is a result too."""
+
+    CERTIFIED = "certified"
+    """Every recovery that was found carries a proof, and nothing is missing."""
+    PARTIAL = "partial"
+    """Some recoveries carry a proof; others are missing or unproven."""
+    CONVERGED = "converged"
+    """The objective fell to its floor."""
+    STALLED = "stalled"
+    """The objective stopped falling well above its floor."""
+    DIVERGED = "diverged"
+    """The objective became infinite or not a number."""
+    STEPS_EXHAUSTED = "steps exhausted"
+    """The objective was still falling when the steps ran out."""
+    NOTHING_FOUND = "nothing found"
+    """The attack applied and found nothing it would stand by."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Reconstruction(Record):
+    """What an attack found: inputs in pixel units, how sure the attacker is of each, and how it ended."""
+
+    inputs: Float[Tensor, "candidate ..."]
+    certified: Bool[Tensor, " candidate"]
+    """Which inputs carry a proof of having been trained on; all False for attacks that prove nothing."""
+    confidence: Float[Tensor, " candidate"]
+    """How sure the attacker is of each input, between 0 and 1, from what the attacker has."""
+    duals: Float[Tensor, "candidate dual"] | None = None
+    p_values: Float[Tensor, " candidate"] | None = None
+    """Of each certificate, under the null that the candidate is not a training input."""
+    outcome: Outcome
+    message: str = ""
+    """The outcome in a sentence a person can act on."""
+    history: Float[Tensor, " recorded"] | None = None
+    """The objective over the run, where there is one."""
+    diagnostics: Mapping[str, Any] = field(default_factory=dict)
+    """Further findings as JSON values, such as ``training_size_estimate``."""
+    attack: str = ""
+    seed: int = 0
+    seconds: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def cpu(self) -> Self:
+        """Return the same reconstruction with every tensor on the CPU."""
+        every = {f.name: getattr(self, f.name) for f in fields(self)}
+        moved: dict[str, Any] = {name: value.cpu() for name, value in every.items() if isinstance(value, Tensor)}
+        return replace(self, **moved)
+
+    def save(self, path: Path | str) -> None:
+        """Save as one file."""
+        every = {f.name: getattr(self, f.name) for f in fields(self)}
+        tensors = {name: value for name, value in every.items() if isinstance(value, Tensor)}
+        values = {name: value for name, value in every.items() if name not in tensors and value is not None}
+        save_bundle(Path(path), "reconstruction", values | {"diagnostics": dict(self.diagnostics)}, tensors)
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """Load what :meth:`save` wrote."""
+        values, tensors = load_bundle(Path(path), "reconstruction")
+        with fits(path, "reconstruction"):
+            everything: dict[str, Any] = values | tensors | {"outcome": Outcome(values["outcome"])}
+            return cls(**everything)
