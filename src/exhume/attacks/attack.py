@@ -8,6 +8,7 @@ from typing import final
 
 import torch
 
+from exhume.devices import resolve_device
 from exhume.progress import Progress, silent
 from exhume.records import AttackerView, Reconstruction
 
@@ -61,14 +62,3 @@ class Attack(ABC):
             view.to(resolve_device(device)), generator=generator, progress=progress, checkpoint=checkpoint
         )
         return replace(found.cpu(), attack=repr(self), seed=seed, seconds=time.perf_counter() - started)
-
-
-def resolve_device(device: str | torch.device) -> torch.device:
-    """Turn ``auto`` into the best device of this machine, and anything else into itself.
-
-    >>> resolve_device("cpu")
-    device(type='cpu')
-    """
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(device)

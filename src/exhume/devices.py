@@ -1,0 +1,19 @@
+"""Which device work runs on."""
+
+import torch
+
+from exhume.errors import ExhumeError
+
+
+def resolve_device(device: str | torch.device) -> torch.device:
+    """Turn ``auto`` into the best device of this machine, and anything else into itself.
+
+    >>> resolve_device("cpu")
+    device(type='cpu')
+    """
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.device(device)
+    except RuntimeError as error:
+        raise ExhumeError(f"There is no device {device!r}; choose auto, cpu or cuda.") from error

@@ -1,0 +1,142 @@
+"""Training losses, each with the coding of labels it expects and how curved it can be."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from exhume.errors import ExhumeError
+from exhume.records import Dataset, Split
+
+Outputs = Float[Tensor, "example output"]
+
+
+class Loss(ABC):
+    """A mean over examples, and the targets it is a function of."""
+
+    curvature: ClassVar[float]
+    """The largest second derivative of one example's loss by the outputs: what limits a stable step."""
+
+    @abstractmethod
+    def __call__(self, outputs: Outputs, targets: Tensor) -> Float[Tensor, ""]:
+        """Return the loss of a batch."""
+
+    @abstractmethod
+    def encode(self, labels: Int[Tensor, " example"], classes: int) -> Tensor:
+        """Turn class indices into targets."""
+
+    def check_soft(self, targets: Outputs) -> Tensor:
+        """Return soft targets as this loss takes them, or refuse them."""
+        return targets
+
+    def outputs(self, data: Dataset) -> int:
+        """Return how many outputs a network trained on ``data`` with this loss has."""
+        return data.outputs
+
+    @final
+    def targets(self, data: Dataset, split: Split) -> Tensor:
+        """Return the targets of a split: its soft targets where it has them, else its labels coded for this loss."""
+        if split.targets is not None:
+            return self.check_soft(split.targets)
+        return self.encode(split.labels, len(data.classes))
+
+
+def signed_or_centred(labels: Int[Tensor, " example"], classes: int) -> Outputs:
+    """Code two classes as −1 and +1, more as one-hot − 1/C: zero on average over balanced classes.
+
+    >>> signed_or_centred(torch.tensor([0, 1]), 2)
+    tensor([[-1.],
+            [ 1.]])
+    """
+    if classes == 2:
+        return 2.0 * labels[:, None].float() - 1.0
+    return functional.one_hot(labels.long(), classes).float() - 1.0 / classes
+
+
+@final
+class MeanSquares(Loss):
+    """``½ · mean((f − y)²)`` over examples and outputs."""
+
+    curvature = 1.0
+
+    def __call__(self, outputs: Outputs, targets: Tensor) -> Float[Tensor, ""]:
+        """Return half the mean square."""
+        return 0.5 * functional.mse_loss(outputs, targets)
+
+    def encode(self, labels: Int[Tensor, " example"], classes: int) -> Tensor:
+        """Code labels as ±1 or as centred one-hot rows."""
+        return signed_or_centred(labels, classes)
+
+
+@final
+class Huber(Loss):
+    """Half squares near the target, straight lines beyond a distance of one; the mean over examples and outputs."""
+
+    curvature = 1.0
+
+    def __call__(self, outputs: Outputs, targets: Tensor) -> Float[Tensor, ""]:
+        """Return the mean Huber loss."""
+        return functional.huber_loss(outputs, targets)
+
+    def encode(self, labels: Int[Tensor, " example"], classes: int) -> Tensor:
+        """Code labels as ±1 or as centred one-hot rows."""
+        return signed_or_centred(labels, classes)
+
+
+@final
+class BinaryCrossEntropy(Loss):
+    """Logistic loss of one output for two classes, labelled 0 and 1."""
+
+    curvature = 0.25
+
+    def __call__(self, outputs: Outputs, targets: Tensor) -> Float[Tensor, ""]:
+        """Return the mean logistic loss."""
+        return functional.binary_cross_entropy_with_logits(outputs, targets)
+
+    def encode(self, labels: Int[Tensor, " example"], classes: int) -> Tensor:
+        """Code labels as 0 and 1."""
+        if classes != 2:
+            raise ExhumeError(f"The loss bce is for two classes, the data have {classes}; train with ce.")
+        return labels[:, None].float()
+
+    def check_soft(self, targets: Outputs) -> Tensor:
+        """Accept probabilities."""
+        if targets.min() < 0 or targets.max() > 1:
+            raise ExhumeError("The soft targets of these data are not probabilities; train with mse, not bce.")
+        return targets
+
+
+@final
+class CrossEntropy(Loss):
+    """Softmax cross-entropy with one output a class, two classes included."""
+
+    curvature = 0.5
+
+    def __call__(self, outputs: Outputs, targets: Tensor) -> Float[Tensor, ""]:
+        """Return the mean cross-entropy."""
+        return functional.cross_entropy(outputs, targets)
+
+    def encode(self, labels: Int[Tensor, " example"], classes: int) -> Tensor:
+        """Keep class indices."""
+        return labels.long()
+
+    def check_soft(self, targets: Outputs) -> Tensor:
+        """Accept rows of probabilities."""
+        if targets.shape[1] < 2 or targets.min() < 0 or not torch.allclose(targets.sum(1), targets.new_ones(())):
+            raise ExhumeError("The soft targets of these data are not probabilities; train with mse, not ce.")
+        return targets
+
+    def outputs(self, data: Dataset) -> int:
+        """One output a class, so that two classes have two."""
+        return data.outputs if data.train.targets is not None else len(data.classes)
+
+
+LOSSES: dict[str, Loss] = {
+    "mse": MeanSquares(),
+    "bce": BinaryCrossEntropy(),
+    "ce": CrossEntropy(),
+    "huber": Huber(),
+}
