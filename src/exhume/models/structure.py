@@ -1,57 +1,76 @@
 """What can be read off a module without running it: is it a stack of dense layers, and what feeds a given layer.
 
 Read through ``torch.fx``, so a ``class Net(nn.Module)`` with ``F.relu(self.fc1(x.flatten(1)))`` is understood as well
-as an ``nn.Sequential``.
+as an ``nn.Sequential``. What is not understood for certain is never called a dense stack.
 """
 
-import operator
-from dataclasses import dataclass
+import copy
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from torch import fx, nn
+from torch import Tensor, fx, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from exhume.models.mlp import ScaledLinear
 
 # What only moves values around, or does nothing to a network in evaluation mode.
-_SHAPE_MODULES = (nn.Flatten, nn.Identity, nn.Dropout)
-_SHAPE_CALLS = {
-    "flatten",
-    "view",
-    "reshape",
-    "squeeze",
-    "size",
-    "contiguous",
-    "float",
-    "to",
-    "getattr",
-    "getitem",
-    "dropout",
+_SHAPE_MODULES = (nn.Flatten, nn.Identity, _DropoutNd)
+_SHAPE_CALLS = {"flatten", "view", "reshape", "squeeze", "contiguous", "float", "to", "dropout"}
+_SIZE_CALLS = {"size", "getattr", "getitem"}
+
+# Elementwise activations without weights, by the name of the function that does the same.
+_ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "relu_": nn.ReLU,
+    "relu6": nn.ReLU6,
+    "leaky_relu": nn.LeakyReLU,
+    "softplus": nn.Softplus,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "tanh": nn.Tanh,
+    "sigmoid": nn.Sigmoid,
+    "elu": nn.ELU,
+    "celu": nn.CELU,
+    "selu": nn.SELU,
+    "mish": nn.Mish,
+    "hardtanh": nn.Hardtanh,
+    "softsign": nn.Softsign,
 }
-_RELU_CALLS = {"relu", "relu_"}
 
 
 @dataclass(frozen=True)
 class DenseLayer:
-    """One dense layer of a stack: the names of its parameters and how they are scaled on use."""
+    """One dense layer of a stack: the names of its parameters, how they are scaled on use, and its sizes."""
 
     weight: str
     bias: str | None
     weight_scale: float = 1.0
+    inputs: int = 0
+    units: int = 0
 
 
 @dataclass(frozen=True)
 class DenseStack:
     """Dense layers with one elementwise activation after each but the last.
 
-    ``activation`` is the lower-case class name of the activation module (``relu``), or None for a single layer.
+    ``activation`` is the lower-case class name of the activation module (``relu``, ``leakyrelu``), ``identity`` where
+    layers follow each other directly, and None for a single layer. ``apply`` is the activation with its settings.
     """
 
     layers: tuple[DenseLayer, ...]
     activation: str | None
+    apply: Callable[[Tensor], Tensor] = field(default=nn.Identity(), compare=False)
 
+    @property
+    def input_size(self) -> int:
+        """The number of values in one flat input."""
+        return self.layers[0].inputs
 
-class _Tracer(fx.Tracer):
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, ScaledLinear) or super().is_leaf_module(m, module_qualified_name)
+    @property
+    def outputs(self) -> int:
+        """The number of outputs."""
+        return self.layers[-1].units
 
 
 @dataclass(frozen=True)
@@ -61,16 +80,27 @@ class Step:
     kind: str
     name: str
     layer: DenseLayer | None = None
+    module: nn.Module | None = None
+
+
+class _Tracer(fx.Tracer):
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(m, ScaledLinear) or super().is_leaf_module(m, module_qualified_name)
 
 
 def chain(model: nn.Module) -> list[Step] | None:
     """Return the steps from input to output when each feeds only the next; None for branching or untraceable models."""
+    parameters = {name for name, _ in model.named_parameters()}
+    if isinstance(model, nn.Linear):  # a tracer looks inside its root, and a linear layer is nothing but a root
+        step = _module_step("", model, parameters)
+        return [step]
     try:
         graph = _Tracer().trace(model)
     except Exception:  # torch.fx raises many kinds on control flow that depends on data
         return None
     modules = dict(model.named_modules())
     steps: list[Step] = []
+    sizes: set[fx.Node] = set()
     previous: fx.Node | None = None
     for node in graph.nodes:
         if node.op == "placeholder":
@@ -80,42 +110,55 @@ def chain(model: nn.Module) -> list[Step] | None:
             continue
         if node.op == "output":
             return steps if node.args[0] is previous else None
-        step = _step(node, modules)
-        if step.kind == "size":  # x.size(0), x.shape[0]: arithmetic about the input beside the chain
+        if _called(node) in _SIZE_CALLS:  # x.size(0), x.shape[0]: arithmetic about the input beside the chain
+            sizes.add(node)
             continue
-        if previous not in node.all_input_nodes or any(
-            other is not previous and other.op != "call_method" and other.target not in (getattr, operator.getitem)
-            for other in node.all_input_nodes
-        ):
+        if {other for other in node.all_input_nodes if other not in sizes} != {previous}:
             return None
-        steps.append(step)
+        is_module = node.op == "call_module"
+        steps.append(
+            _module_step(str(node.target), modules[str(node.target)], parameters) if is_module else _call_step(node)
+        )
         previous = node
     return None
 
 
-def _step(node: fx.Node, modules: dict[str, nn.Module]) -> Step:
-    if node.op == "call_module":
-        name = str(node.target)
-        module = modules[name]
-        if isinstance(module, nn.Linear):
-            scale = module.weight_scale if isinstance(module, ScaledLinear) else 1.0
-            bias = None if module.bias is None else f"{name}.bias"
-            return Step("dense", name, DenseLayer(f"{name}.weight", bias, scale))
-        if isinstance(module, _SHAPE_MODULES):
-            return Step("shape", name)
-        is_activation = type(module).__module__ == "torch.nn.modules.activation"
-        return Step(
-            "activation" if is_activation else "other", type(module).__name__.lower() if is_activation else name
-        )
-    called = str(node.target) if node.op == "call_method" else getattr(node.target, "__name__", str(node.target))
-    if called in ("size", "getattr", "getitem"):
-        return Step("size", called)
+def _called(node: fx.Node) -> str:
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
+
+
+def _module_step(name: str, module: nn.Module, parameters: set[str]) -> Step:
+    if type(module) in (nn.Linear, ScaledLinear):
+        prefix = f"{name}." if name else ""
+        weight, bias = f"{prefix}weight", None if module.bias is None else f"{prefix}bias"
+        if {weight, bias} - {None} <= parameters:  # a re-parameterised layer (weight norm, pruning) keeps others
+            scale = float(getattr(module, "weight_scale", 1.0))
+            inputs, units = int(module.in_features), int(module.out_features)  # type: ignore[arg-type]
+            return Step("dense", name, DenseLayer(weight, bias, scale, inputs, units))
+        return Step("other", name)
+    if isinstance(module, _SHAPE_MODULES):
+        return Step("shape", name)
+    if type(module) in _ACTIVATIONS.values():
+        return _activation_step(copy.deepcopy(module))
+    return Step("other", name)
+
+
+def _call_step(node: fx.Node) -> Step:
+    called = _called(node)
     if called in _SHAPE_CALLS:
         return Step("shape", called)
-    if called in _RELU_CALLS:
-        return Step("activation", "relu")
-    activations = {"leaky_relu": "leakyrelu"} | {n: n for n in ("gelu", "silu", "tanh", "sigmoid", "elu", "softplus")}
-    return Step("activation", activations[called]) if called in activations else Step("other", called)
+    if called in _ACTIVATIONS:
+        try:  # the settings after the input stand in the order of the module's
+            return _activation_step(_ACTIVATIONS[called](*node.args[1:], **node.kwargs))
+        except TypeError:
+            return Step("other", called)
+    return Step("other", called)
+
+
+def _activation_step(module: nn.Module) -> Step:
+    if hasattr(module, "inplace"):
+        module.inplace = False  # type: ignore[assignment] # the same values, and callers keep theirs
+    return Step("activation", type(module).__name__.lower(), module=module)
 
 
 def dense_stack(model: nn.Module) -> DenseStack | None:
@@ -125,13 +168,25 @@ def dense_stack(model: nn.Module) -> DenseStack | None:
     'relu'
     """
     steps = chain(model)
-    if steps is None:
+    if steps is None or any(step.kind == "other" for step in steps):
         return None
     working = [step for step in steps if step.kind != "shape"]
-    dense, between = working[::2], working[1::2]
-    if len(working) % 2 == 0 or any(step.layer is None for step in dense):
+    layers = tuple(step.layer for step in working if step.layer is not None)
+    activations = [step.module for step in working if step.module is not None]
+    if not layers or not _sound(layers, model):
         return None
-    names = {step.name for step in between}
-    if any(step.kind != "activation" for step in between) or len(names) > 1:
+    pattern = [step.kind for step in working]
+    if pattern == ["dense"] * len(layers):
+        return DenseStack(layers, "identity" if len(layers) > 1 else None)
+    alternating = ["dense", "activation"] * (len(layers) - 1) + ["dense"]
+    if pattern != alternating or len({repr(activation) for activation in activations}) > 1:
         return None
-    return DenseStack(tuple(step.layer for step in dense if step.layer is not None), names.pop() if names else None)
+    return DenseStack(layers, type(activations[0]).__name__.lower(), activations[0])
+
+
+def _sound(layers: tuple[DenseLayer, ...], model: nn.Module) -> bool:
+    """Tell whether each layer takes all of the one before, and no two share their weights."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    names = [name for layer in layers for name in (layer.weight, layer.bias) if name is not None]
+    distinct = len({id(parameters[name]) for name in names}) == len(names)
+    return distinct and all(left.units == right.inputs for left, right in itertools.pairwise(layers))
