@@ -1,8 +1,9 @@
 """The tangent features of dense stacks in closed form: what each layer hears from below and from above.
 
-With layer inputs ``A`` and back-propagated signals ``B``, the gradient of output ``c`` at example ``j`` by the weight of
-layer ``l`` is the outer product ``B_l[c, j] ⊗ A_{l−1}[j]`` (times the layer's scale), and by its bias ``B_l[c, j]``. Every sum over examples and every inner product of gradients follows from these two
-by matrix products; no framework graph needs to be differentiated twice.
+With layer inputs ``A`` and back-propagated signals ``B``, the gradient of output ``c`` at example ``j`` by the weight
+of layer ``l`` is the outer product ``B_l[c, j] ⊗ A_{l−1}[j]`` (times the layer's scale), and by its bias ``B_l[c, j]``.
+Every sum over examples and every inner product of gradients follows from these two by matrix products; no framework
+graph needs to be differentiated twice.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from exhume.models.structure import DenseStack
+from exhume.models.structure import DenseLayer, DenseStack
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,18 @@ def smoothed_relu(sharpness: float) -> Nonlinearity:
     )
 
 
+def scaled_weight(layer: DenseLayer, weights: Mapping[str, Tensor]) -> Float[Tensor, "units units_below"]:
+    """Return the matrix a layer multiplies by, without a copy where there is nothing to scale."""
+    weight = weights[layer.weight]
+    return weight if layer.weight_scale == 1.0 else weight * layer.weight_scale
+
+
 def dense_features(
     stack: DenseStack,
     weights: Mapping[str, Tensor],
     inputs: Float[Tensor, "example ..."],
     activation: Nonlinearity | None = None,
-) -> tuple[list[Float[Tensor, "example units_below"]], list[Float[Tensor, "output example units"]]]:
+) -> tuple[list[Float[Tensor, "example _"]], list[Float[Tensor, "output example _"]]]:
     """Run a dense stack forwards and backwards over a batch.
 
     Args:
@@ -79,7 +86,7 @@ def dense_features(
     activation = activation or elementwise(stack.apply)
     heard = [inputs.flatten(1)]
     slopes: list[Tensor] = []
-    scaled = [weights[layer.weight] * layer.weight_scale for layer in stack.layers]
+    scaled = [scaled_weight(layer, weights) for layer in stack.layers]
     for layer, weight in zip(stack.layers[:-1], scaled, strict=False):
         sums = functional.linear(heard[-1], weight, None if layer.bias is None else weights[layer.bias])
         heard.append(activation.value(sums))
@@ -97,5 +104,6 @@ def dense_outputs(
 ) -> Float[Tensor, "example output"]:
     """Return the outputs from what the last layer hears, ``A_{L−1}``."""
     last = stack.layers[-1]
-    weight = weights[last.weight] * last.weight_scale
-    return functional.linear(last_inputs, weight, None if last.bias is None else weights[last.bias])
+    return functional.linear(
+        last_inputs, scaled_weight(last, weights), None if last.bias is None else weights[last.bias]
+    )
