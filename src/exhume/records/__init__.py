@@ -5,13 +5,19 @@ and to load itself back equal. Inputs are always in *pixel units* (the range of 
 ``inputs - offset``. Only the methods ``to_model`` and ``to_pixels`` cross between the two.
 """
 
+from exhume.records.audit import Audit, Calibration, Level
+from exhume.records.comparison import Comparison
 from exhume.records.dataset import Dataset, Split
 from exhume.records.network import AttackerView, Victim, Weights, check_weights, count_outputs
 from exhume.records.reconstruction import Outcome, Reconstruction
 
 __all__ = [
     "AttackerView",
+    "Audit",
+    "Calibration",
+    "Comparison",
     "Dataset",
+    "Level",
     "Outcome",
     "Reconstruction",
     "Split",

@@ -1,0 +1,102 @@
+"""How far training examples stand out from held-out ones.
+
+One statistic for every example of both sets: its distance to the nearest candidate. It looks at one example and the
+candidates alone, so if the attack knew nothing about who was trained on, training and held-out distances are
+exchangeable and ranks among the held-out distances are exact p-values. (Matched distances are not: who is
+matched with whom depends on the other examples of the set.)
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float, Int
+from scipy.stats import hypergeom
+from torch import Tensor
+
+from exhume.records import Calibration, Level
+
+FALSE_POSITIVE_RATES = (0.01, 0.001)
+
+
+def calibrate(
+    train: Float[Tensor, " example"],
+    holdout: Float[Tensor, " stranger"],
+    rates: Sequence[float] = FALSE_POSITIVE_RATES,
+) -> Calibration:
+    """Measure training distances against held-out ones; neither set may be empty."""
+    false_positive_rates, true_positive_rates = roc(train, holdout)
+    return Calibration(
+        p_values=p_values(train, holdout),
+        false_positive_rates=false_positive_rates,
+        true_positive_rates=true_positive_rates,
+        auc=auc(train, holdout),
+        null_size=len(holdout),
+        levels=tuple(level(train, holdout, rate) for rate in rates),
+    )
+
+
+def p_values(train: Float[Tensor, " example"], null: Float[Tensor, " stranger"]) -> Float[Tensor, " example"]:
+    """Return the p-value of each training example: its rank among the null, itself counted in.
+
+    The one added to both counts makes it valid at every size: under the null ``P(p <= a) <= a``.
+
+    >>> p_values(torch.tensor([0.5, 3.5]), torch.tensor([1.0, 2.0, 3.0]))
+    tensor([0.2500, 1.0000], dtype=torch.float64)
+    """
+    return (1 + _nearer(train, null)).double() / (1 + len(null))
+
+
+def recovered(
+    train: Float[Tensor, " example"], null: Float[Tensor, " stranger"], fpr: float
+) -> Bool[Tensor, " example"]:
+    """Tell which training examples are nearer than all but a fraction ``fpr`` of the null."""
+    return _nearer(train, null) <= _allowed(len(null), fpr)
+
+
+def level(train: Float[Tensor, " example"], holdout: Float[Tensor, " stranger"], fpr: float) -> Level:
+    """Count what is recovered at one false-positive rate, with the rate that can be vouched for and the odds of chance.
+
+    If train and holdout are exchangeable, the count is at least ``n`` exactly when the first ``n + allowed`` of all
+    examples, nearest first, hold ``n`` or more training examples: a hypergeometric probability.
+    """
+    count, allowed = int(recovered(train, holdout, fpr).sum()), _allowed(len(holdout), fpr)
+    everybody = len(train) + len(holdout)
+    return Level(
+        fpr=fpr,
+        recovered=count,
+        holdout_recovered=int(recovered(holdout, train, fpr).sum()),
+        bound=(allowed + 1) / (len(holdout) + 1),
+        chance=float(hypergeom.sf(count - 1, everybody, len(train), count + allowed)) if count else 1.0,
+    )
+
+
+def roc(
+    positive: Float[Tensor, " positive"], negative: Float[Tensor, " negative"]
+) -> tuple[Float[Tensor, " point"], Float[Tensor, " point"]]:
+    """Return false- and true-positive rates over all cuts, from (0, 0) to (1, 1); small values count as positive."""
+    cuts = torch.unique(torch.cat([positive, negative]))
+    rates = [torch.cat([cuts.new_zeros(1), _nearer(cuts, side) / len(side)]).double() for side in (negative, positive)]
+    return rates[0], rates[1]
+
+
+def auc(positive: Float[Tensor, " positive"], negative: Float[Tensor, " negative"]) -> float:
+    """Return the probability that a positive value is smaller than a negative one, ties counting half.
+
+    >>> auc(torch.tensor([1.0, 2.0]), torch.tensor([2.0, 3.0]))
+    0.875
+    """
+    ordered = negative.sort().values
+    at_most = torch.searchsorted(ordered, positive, right=True)
+    below = torch.searchsorted(ordered, positive, right=False)
+    return 1 - float((at_most + below).double().mean()) / (2 * len(negative))
+
+
+def _nearer(distances: Float[Tensor, " example"], null: Float[Tensor, " stranger"]) -> Int[Tensor, " example"]:
+    """Count for each distance how many of the null are at most as large."""
+    return torch.searchsorted(null.sort().values, distances, right=True)
+
+
+def _allowed(size: int, fpr: float) -> int:
+    """Return how many of ``size`` held-out examples a false-positive rate lets through."""
+    return math.floor(fpr * size + 1e-9)

@@ -1,0 +1,105 @@
+"""How far two inputs are apart: distances between all pairs, and scores of pairs already made.
+
+Everything here works in *unit values*, where the range of an image value (or the deviation of a table's column) is one,
+and in float64.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from jaxtyping import Float
+from skimage.metrics import structural_similarity
+from torch import Tensor
+
+from exhume.records import Dataset
+
+SSIM_WINDOW = 7
+"""Of structural similarity, as in most papers; smaller images take the largest odd window that fits."""
+
+
+@dataclass(frozen=True)
+class UnitScale:
+    """Turns inputs into unit values: ``(inputs - origin) / spread``."""
+
+    origin: Float[Tensor, "..."]
+    spread: Float[Tensor, "..."]
+
+    @classmethod
+    def of(cls, data: Dataset) -> Self:
+        """Take the range of values where there is one, else each column's mean and standard deviation.
+
+        The columns are measured on training and held-out examples together, so that neither set is favoured.
+        """
+        if data.bounds is not None:
+            low, high = torch.tensor(data.bounds, dtype=torch.float64)
+            return cls(low, high - low)
+        both = torch.cat([data.train.inputs, data.holdout.inputs]).double()
+        spread = both.std(0, correction=0)
+        return cls(both.mean(0), torch.where(spread > 0, spread, 1.0))
+
+    def __call__(self, inputs: Float[Tensor, "input ..."]) -> Float[Tensor, "input ..."]:
+        """Return inputs as unit values."""
+        return (inputs.double() - self.origin) / self.spread
+
+
+def squared_distances(
+    a: Float[Tensor, "candidate ..."], b: Float[Tensor, "example ..."]
+) -> Float[Tensor, "candidate example"]:
+    """Return the squared Euclidean distance of every pair.
+
+    >>> squared_distances(torch.zeros(1, 4).double(), torch.ones(2, 4).double())
+    tensor([[4., 4.]], dtype=torch.float64)
+    """
+    a, b = a.flatten(1), b.flatten(1)
+    if len(a) == 0 or len(b) == 0:
+        return a.new_zeros(len(a), len(b))
+    centre = b.mean(0)  # what both have in common would only cost digits in the difference below
+    a, b = a - centre, b - centre
+    return ((a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T).clamp(min=0)
+
+
+def paired_squares(a: Float[Tensor, "pair ..."], b: Float[Tensor, "pair ..."]) -> Float[Tensor, " pair"]:
+    """Return the squared Euclidean distance of each pair."""
+    return (a - b).flatten(1).square().sum(1)
+
+
+def max_errors(a: Float[Tensor, "pair ..."], b: Float[Tensor, "pair ..."]) -> Float[Tensor, " pair"]:
+    """Return the largest difference of any value of each pair."""
+    return (a - b).flatten(1).abs().amax(1)
+
+
+def psnr(a: Float[Tensor, "pair ..."], b: Float[Tensor, "pair ..."]) -> Float[Tensor, " pair"]:
+    """Return the peak signal-to-noise ratio of each pair in decibels; infinite for equal inputs."""
+    return -10 * (a - b).flatten(1).square().mean(1).log10()
+
+
+def cross_correlations(
+    a: Float[Tensor, "candidate ..."], b: Float[Tensor, "example ..."]
+) -> Float[Tensor, "candidate example"]:
+    """Return the normalised cross-correlation of every pair, between -1 and 1; 0 where an input is constant."""
+    return _standardised(a) @ _standardised(b).T
+
+
+def paired_correlations(a: Float[Tensor, "pair ..."], b: Float[Tensor, "pair ..."]) -> Float[Tensor, " pair"]:
+    """Return the normalised cross-correlation of each pair."""
+    return (_standardised(a) * _standardised(b)).sum(1)
+
+
+def _standardised(inputs: Float[Tensor, "input ..."]) -> Float[Tensor, "input value"]:
+    centred = inputs.flatten(1) - inputs.flatten(1).mean(1, keepdim=True)
+    return torch.nn.functional.normalize(centred, dim=1)
+
+
+def ssim(a: Float[Tensor, "pair ..."], b: Float[Tensor, "pair ..."]) -> Float[Tensor, " pair"]:
+    """Return the structural similarity of each pair of images; NaN for tables and images less than three wide."""
+    shape = a.shape[1:]
+    window = min(SSIM_WINDOW, *(side - (side + 1) % 2 for side in shape[-2:])) if len(shape) in (2, 3) else 0
+    if window < 3:
+        return torch.full((len(a),), float("nan"), dtype=torch.float64)
+    channel_axis = 0 if len(shape) == 3 else None
+    scores = [
+        float(structural_similarity(x, y, win_size=window, data_range=1.0, channel_axis=channel_axis))  # type: ignore[no-untyped-call]
+        for x, y in zip(a.double().numpy(), b.double().numpy(), strict=True)
+    ]
+    return torch.tensor(scores, dtype=torch.float64)
