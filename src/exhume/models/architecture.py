@@ -1,14 +1,25 @@
 """What every architecture is: frozen settings that build a module, and that a file can name."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
-from exhume.errors import RecordError
+from exhume.errors import ExhumeError, RecordError
+
+
+def choose(setting: str, value: str, known: Collection[str]) -> None:
+    """Raise unless a setting is one of the known words, which the message lists.
+
+    >>> choose("bias", "some", ("all", "none"))
+    Traceback (most recent call last):
+    exhume.errors.ExhumeError: There is no bias 'some'; choose from all, none.
+    """
+    if value not in known:
+        raise ExhumeError(f"There is no {setting} {value!r}; choose from {', '.join(known)}.")
 
 
 @dataclass(frozen=True, kw_only=True)

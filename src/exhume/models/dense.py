@@ -6,7 +6,7 @@ Every sum over examples and every inner product of gradients follows from these 
 graph needs to be differentiated twice.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -107,3 +107,16 @@ def dense_outputs(
     return functional.linear(
         last_inputs, scaled_weight(last, weights), None if last.bias is None else weights[last.bias]
     )
+
+
+def dense_products(
+    stack: DenseStack,
+    weights: Mapping[str, Tensor],
+    left: Float[Tensor, "left ..."],
+    right: Float[Tensor, "right ..."] | None = None,
+) -> Iterator[tuple[Float[Tensor, "left right"], Float[Tensor, "output left _"], Float[Tensor, "output right _"]]]:
+    """Yield the factors of the tangent kernel, layer by layer: ``A A'ᵀ + 1`` (the 1 with a bias), ``B`` and ``B'``."""
+    heard, signals = dense_features(stack, weights, left)
+    others = (heard, signals) if right is None else dense_features(stack, weights, right)
+    for layer, a, b, other_a, other_b in zip(stack.layers, heard, signals, *others, strict=True):
+        yield layer.weight_scale**2 * (a @ other_a.T) + (layer.bias is not None), b, other_b

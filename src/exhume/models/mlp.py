@@ -4,13 +4,14 @@ import itertools
 import math
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from exhume.errors import ExhumeError
-from exhume.models.architecture import Architecture
+from exhume.models.architecture import Architecture, choose
+from exhume.models.initialisation import lecun_normal_, torch_uniform_
 
 Activation = Literal["relu", "leaky-relu", "softplus", "gelu", "silu", "tanh", "sigmoid", "elu", "identity"]
 Bias = Literal["all", "first", "none"]
@@ -27,9 +28,6 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "elu": nn.ELU,
     "identity": nn.Identity,
 }
-
-# The standard deviation of a unit normal cut at two deviations; dividing by it restores the intended variance.
-TRUNCATED_STD = 0.87962566103423978
 
 
 class ScaledLinear(nn.Linear):
@@ -50,7 +48,8 @@ class MLP(Architecture):
 
     Parameterisations: ``standard`` draws LeCun-normal weights cut at two deviations and zero biases (Loo et al. 2023);
     ``ntk`` draws unit normals and divides by the square root of the fan-in on use (Jacot et al. 2018);
-    ``small-first-layer`` draws the first layer from N(0, 1e-4²) and the rest as PyTorch does (Haim et al. 2022);
+    ``small-first-layer`` draws the first layer from N(0, 1e-4²) and the rest as PyTorch does (Haim et al. 2022), where
+    only the first layer has a bias;
     ``torch`` is what ``nn.Linear`` does by itself.
 
     >>> MLP(width=8, depth=1).build((1, 4, 4), 1)(torch.zeros(3, 1, 4, 4)).shape
@@ -66,9 +65,8 @@ class MLP(Architecture):
     def __post_init__(self) -> None:
         if self.width < 1 or self.depth < 0:
             raise ExhumeError(f"An MLP needs a positive width and depth 0 or more, not {self.width} and {self.depth}.")
-        for value, known in ((self.activation, ACTIVATIONS), (self.parameterisation, Parameterisation.__args__)):  # type: ignore[attr-defined]
-            if value not in known:
-                raise ExhumeError(f"An MLP knows no {value!r}; choose from {', '.join(known)}.")
+        for name, kind in (("activation", Activation), ("bias", Bias), ("parameterisation", Parameterisation)):
+            choose(name, getattr(self, name), get_args(kind))
 
     def build(
         self, input_shape: tuple[int, ...], outputs: int, generator: torch.Generator | None = None
@@ -88,16 +86,19 @@ class MLP(Architecture):
         layer = ScaledLinear(inputs, units, bias, inputs**-0.5) if ntk else nn.Linear(inputs, units, bias=bias)
         with torch.no_grad():
             if self.parameterisation == "standard":
-                nn.init.trunc_normal_(layer.weight, 0.0, 1.0, -2.0, 2.0, generator=generator)
-                layer.weight.mul_(inputs**-0.5 / TRUNCATED_STD)
+                lecun_normal_(layer.weight, inputs, generator)
             elif ntk:
                 layer.weight.normal_(generator=generator)
-            else:  # nn.Linear's own uniform draw, from the generator instead of the global state
-                layer.weight.uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)
-                if self.parameterisation == "small-first-layer" and index == 1:
-                    layer.weight.normal_(0.0, 1e-4, generator=generator)
-            if bias and self.parameterisation == "torch":
-                layer.bias.uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)
-            elif bias:
+            elif self.parameterisation == "small-first-layer" and index == 1:
+                layer.weight.normal_(0.0, 1e-4, generator=generator)
+            else:
+                torch_uniform_(layer.weight, inputs, generator)
+            if not bias:
+                return layer
+            if self.parameterisation in ("standard", "ntk"):
                 layer.bias.zero_()
+            elif self.parameterisation == "small-first-layer" and index == 1:
+                layer.bias.normal_(0.0, 1e-4, generator=generator)
+            else:
+                torch_uniform_(layer.bias, inputs, generator)
         return layer
