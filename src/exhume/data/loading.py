@@ -1,0 +1,112 @@
+"""From a source's name to a data set: task, balanced draw, held-out twin, centring."""
+
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from exhume.data.source import Examples, Source
+from exhume.data.sources import read_source
+from exhume.data.splits import draw_balanced, repeated
+from exhume.data.tasks import Classes, Task, choose_task
+from exhume.errors import DataError
+from exhume.records import Dataset, Split
+
+
+def load(
+    name: str | Path,
+    *,
+    classes: Classes | None = None,
+    size: int | None = None,
+    test: int | None = None,
+    seed: int = 0,
+    centre: bool = True,
+    label: str | None = None,
+    data_dir: Path | str | None = None,
+) -> Dataset:
+    """Load a data set: a balanced training set, as many held-out examples, and a test set.
+
+    Args:
+        name: a known source (see :func:`exhume.data.available`), or the path of an ``.npz`` file, a ``.csv`` file or a
+            folder of images.
+        classes: the task: ``"all"`` (the default), ``"odd-even"``, ``"animal-vehicle"``, classes to tell apart such as
+            ``("cat", "dog")``, or groups such as ``{"pet": ["cat", "dog"], "farm": ["horse"]}``. The first is label 0.
+            A string may spell these too: ``"cat,dog"``, ``"pet=cat,dog; farm=horse"``.
+        size: how many training examples in total; by default the most that leaves as many held out.
+        test: how many test examples; by default the whole test split of a source that has one, else what the draw
+            left over. 0 means none.
+        seed: fixes the draw. Smaller draws of one seed lie within larger ones.
+        centre: whether to subtract the training mean of images, one number for grey and one a channel for colour.
+            Tables are standardised instead.
+        label: the column of a CSV file that holds the classes.
+        data_dir: the folder to look for files in before ``EXHUME_DATA`` and the download cache.
+
+    Returns:
+        A :class:`~exhume.records.Dataset` with inputs in pixel units; the mean to subtract is its ``offset``.
+
+    Raises:
+        DataError: when the source is missing, damaged or too small for what is asked.
+
+    >>> data = load("digits", classes="odd-even", size=20)
+    >>> len(data.train), len(data.holdout), data.classes, data.input_shape
+    (20, 20, ('odd', 'even'), (1, 8, 8))
+    """
+    if test is not None and test < 0:
+        raise DataError(f"A test set cannot have {test} examples; 0 means none.")
+    source = read_source(name, label=label, data_dir=data_dir)
+    if len(source.classes) < 2:
+        raise DataError(f"{name} has one class only, {source.classes[0]!r}; a task needs two to tell apart.")
+    task = choose_task(classes, source.classes)
+    generator = torch.Generator().manual_seed(seed)
+
+    labels = task.relabel(source.train.labels)
+    drawable = labels.clone()
+    drawable[repeated(source.train.inputs)] = -1
+    draw = draw_balanced(drawable, task.classes, size, generator)
+    train = _split(source.train, labels, draw.train)
+    return Dataset(
+        name=_describe(source, task),
+        train=train,
+        holdout=_split(source.train, labels, draw.holdout),
+        test=_test_split(source, task, labels, draw.rest, test, generator),
+        classes=task.classes,
+        bounds=source.bounds,
+        offset=_mean(train.inputs) if centre and source.bounds is not None else None,
+        features=source.features,
+    )
+
+
+def _split(examples: Examples, labels: Int[Tensor, " example"], chosen: Int[Tensor, " chosen"]) -> Split:
+    return Split(inputs=examples.take(chosen), labels=labels[chosen])
+
+
+def _test_split(
+    source: Source,
+    task: Task,
+    labels: Int[Tensor, " example"],
+    rest: Int[Tensor, " rest"],
+    size: int | None,
+    generator: torch.Generator,
+) -> Split | None:
+    examples, chosen = source.train, rest
+    if source.test is not None:
+        examples, labels = source.test, task.relabel(source.test.labels)
+        chosen = (labels >= 0).nonzero()[:, 0]
+    if size is not None:
+        if size > len(chosen):
+            raise DataError(f"{source.name} has {len(chosen)} examples left to test on, not {size}; ask for fewer.")
+        chosen = chosen[torch.randperm(len(chosen), generator=generator)[:size]]
+    return _split(examples, labels, chosen) if len(chosen) else None
+
+
+def _mean(inputs: Float[Tensor, "example ..."]) -> Float[Tensor, "..."]:
+    """Return one mean for grey or flat inputs and one a channel for colour, broadcastable to one input."""
+    shape = inputs.shape[1:]
+    channels = shape[0] if len(shape) == 3 else 1
+    means = inputs.double().reshape(len(inputs), channels, -1).mean(dim=(0, 2))
+    return means.to(inputs).reshape(channels, *[1] * (len(shape) - 1))
+
+
+def _describe(source: Source, task: Task) -> str:
+    return source.name if task.classes == source.classes else f"{source.name} {'-'.join(task.classes)}"

@@ -1,0 +1,74 @@
+"""What a reader brings home: every example of a source, before a task and a size are chosen."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int, Shaped, UInt8
+from torch import Tensor
+
+from exhume.errors import DataError
+from exhume.records.record import Bounds
+
+LARGEST_SOURCE = 4 * 2**30
+"""No reader takes more bytes than this into memory, whatever a file declares."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examples:
+    """Inputs with their classes; images may stay bytes until they are chosen, an eighth of the memory or less."""
+
+    inputs: UInt8[Tensor, "example ..."] | Float[Tensor, "example ..."]
+    labels: Int[Tensor, " example"]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, chosen: Int[Tensor, " chosen"]) -> Float[Tensor, "chosen ..."]:
+        """Return the chosen inputs in pixel units as float32; a byte of 255 is one."""
+        return to_unit(self.inputs[chosen])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """All examples of one source, with the test split its publisher made where there is one."""
+
+    name: str
+    train: Examples
+    test: Examples | None = None
+    classes: tuple[str, ...]
+    bounds: Bounds | None
+    features: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for split in (self.train, self.test):
+            if split is not None and len(split.inputs) != len(split.labels):
+                raise DataError(
+                    f"{self.name} has {len(split.inputs)} inputs but {len(split.labels)} labels; "
+                    "the files do not belong together."
+                )
+
+
+def to_unit(values: Shaped[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Turn bytes into [0, 1] and leave floats as they are, in float32.
+
+    >>> to_unit(torch.tensor([0, 255], dtype=torch.uint8))
+    tensor([0., 1.])
+    """
+    return values.float() / 255 if values.dtype == torch.uint8 else values.float()
+
+
+def standardise(
+    table: Float[Tensor, "example feature"], like: Float[Tensor, "other feature"] | None = None
+) -> Float[Tensor, "example feature"]:
+    """Bring every column of ``like`` (default: the table itself) to mean zero and deviation one; constants become zero.
+
+    >>> standardise(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
+    tensor([[-1.,  0.],
+            [ 1.,  0.]])
+    """
+    reference = (table if like is None else like).double()
+    deviation = reference.std(dim=0, correction=0)
+    # A constant column has a deviation of rounding size; dividing by it would turn rounding into data.
+    constant = deviation <= 1e-12 * reference.abs().amax(dim=0)
+    scaled = (table.double() - reference.mean(dim=0)) / deviation.where(~constant, 1.0)
+    return scaled.where(~constant, 0.0).to(table.dtype)

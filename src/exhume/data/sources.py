@@ -1,0 +1,185 @@
+"""The sources exhume knows by name, where their files are looked for, and how a path is read."""
+
+import difflib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pooch
+
+from exhume.data.arrays import read_npz
+from exhume.data.bundled import read_breast_cancer, read_digits, read_faces
+from exhume.data.cifar import CIFAR_10, CIFAR_100, read_cifar
+from exhume.data.idx import CLOTHES, DIGITS, read_mnist
+from exhume.data.image_folder import read_image_folder
+from exhume.data.source import Source
+from exhume.data.tables import read_csv
+from exhume.errors import DataError
+
+ENVIRONMENT = "EXHUME_DATA"
+MNIST_FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundled:
+    """A source that comes with exhume's dependencies."""
+
+    description: str
+    read: Callable[[], Source]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filed:
+    """A source read from files of known names."""
+
+    description: str
+    folders: tuple[str, ...]
+    """Where the files may lie under a data folder ("." is itself); a download puts them into the first."""
+    files: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+    read: Callable[[Mapping[str, Path]], Source]
+
+
+KNOWN: dict[str, Bundled | Filed] = {
+    "digits": Bundled(description="1797 handwritten digits, 8 x 8 grey, ten classes", read=read_digits),
+    "faces": Bundled(description="100 faces and 100 patches of background, 25 x 25 grey", read=read_faces),
+    "breast-cancer": Bundled(description="569 tumours of 30 measurements, two classes", read=read_breast_cancer),
+    "mnist": Filed(
+        description="70 000 handwritten digits, 28 x 28 grey, ten classes",
+        folders=("mnist", "MNIST/raw", "."),
+        files=MNIST_FILES,
+        read=partial(read_mnist, name="mnist", classes=DIGITS),
+    ),
+    "fashion-mnist": Filed(
+        description="70 000 pictures of clothes, 28 x 28 grey, ten classes",
+        # Not the data folder itself: its files have the names of MNIST's, and one must not pass for the other.
+        folders=("fashion-mnist", "FashionMNIST/raw"),
+        files=MNIST_FILES,
+        read=partial(read_mnist, name="fashion-mnist", classes=CLOTHES),
+    ),
+    "cifar-10": Filed(
+        description="60 000 photographs, 32 x 32 colour, ten classes",
+        folders=("cifar-10", "cifar-10/cifar-10-batches-bin", "cifar-10-batches-bin", "."),
+        files=("data_batch_1.bin", "test_batch.bin"),
+        optional=tuple(f"data_batch_{number}.bin" for number in range(2, 6)),
+        read=partial(read_cifar, name="cifar-10", classes=CIFAR_10),
+    ),
+    "cifar-100": Filed(
+        description="60 000 photographs, 32 x 32 colour, a hundred classes",
+        folders=("cifar-100", "cifar-100/cifar-100-binary", "cifar-100-binary", "."),
+        files=("train.bin", "test.bin"),
+        read=partial(read_cifar, name="cifar-100", classes=CIFAR_100),
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Availability:
+    """Whether a known source can be loaded here, and from where."""
+
+    name: str
+    description: str
+    present: bool
+    location: str
+    """A folder, ``bundled``, or what to do where the source is missing."""
+
+
+def search_path(data_dir: Path | str | None = None) -> list[Path]:
+    """Return the folders searched for files: ``data_dir``, then ``EXHUME_DATA``, then the download cache."""
+    named = [data_dir, os.environ.get(ENVIRONMENT)]
+    return [Path(folder).expanduser() for folder in named if folder] + [Path(pooch.os_cache("exhume"))]
+
+
+def available(data_dir: Path | str | None = None) -> list[Availability]:
+    """List the known sources, whether each is here, and where."""
+    return [_availability(name, known, data_dir) for name, known in KNOWN.items()]
+
+
+def read_source(name: str | Path, *, label: str | None = None, data_dir: Path | str | None = None) -> Source:
+    """Read a source by its name, or from a path: an ``.npz`` or ``.csv`` file, or a folder of images."""
+    known = KNOWN.get(name) if isinstance(name, str) else None
+    if label is not None and (known or Path(name).suffix.lower() != ".csv"):
+        raise DataError(f"Only a CSV file takes a label column; {name} brings its own labels.")
+    if known is not None:
+        return known.read() if isinstance(known, Bundled) else known.read(locate(str(name), known, data_dir))
+    try:
+        return _read_path(Path(name).expanduser(), label)
+    except OSError as error:
+        raise DataError(f"{name} cannot be read ({error}).") from error
+
+
+def _read_path(path: Path, label: str | None) -> Source:
+    if path.is_dir():
+        return read_image_folder(path)
+    if not path.is_file():
+        raise DataError(
+            f"There is no source {str(path)!r}, and no file or folder of that name.{_suggestion(str(path))}"
+        )
+    if path.suffix.lower() == ".npz":
+        return read_npz(path)
+    if path.suffix.lower() == ".csv":
+        return read_csv(path, label)
+    raise DataError(
+        f"{path} is of no kind that can be loaded; take an .npz file, a .csv file or a folder of images "
+        "(an archive must be unpacked first)."
+    )
+
+
+def locate(name: str, known: Filed, data_dir: Path | str | None = None) -> dict[str, Path]:
+    """Find the files of a known source in the first folder of the search path that has them all."""
+    folders = [root / below for root in search_path(data_dir) for below in known.folders]
+    found = [(folder, _files_in(folder, known)) for folder in folders]
+    for _, files in found:
+        if files.keys() >= set(known.files):
+            return files
+    folder, files = max(found, key=lambda candidate: len(candidate[1]))
+    missing = ", ".join(file for file in known.files if file not in files)
+    if files:
+        raise DataError(f"{folder} holds a part of {name} only; {missing} (or .gz) is missing.")
+    roots = ", ".join(str(root) for root in search_path(data_dir))
+    raise DataError(
+        f"{name} is not in {roots}; run 'exhume data fetch {name}', or put {missing} (plain or .gz) "
+        f"into a sub-folder {known.folders[0]} of a folder named by --data-dir or {ENVIRONMENT}."
+    )
+
+
+def _files_in(folder: Path, known: Filed) -> dict[str, Path]:
+    wanted = known.files + known.optional
+    spellings = (
+        (file, folder / (spelling + packed))
+        for file in wanted
+        for spelling in _spellings(file)
+        for packed in ("", ".gz")
+    )
+    found: dict[str, Path] = {}
+    for file, path in spellings:
+        if file not in found and path.is_file():
+            found[file] = path
+    return found
+
+
+def _spellings(file: str) -> tuple[str, ...]:
+    """Some mirrors of MNIST write ``train-images.idx3-ubyte``."""
+    return (file, file.replace("-idx", ".idx"))
+
+
+def _availability(name: str, known: Bundled | Filed, data_dir: Path | str | None) -> Availability:
+    location, present = "bundled", True
+    if isinstance(known, Filed):
+        try:
+            location = str(next(iter(locate(name, known, data_dir).values())).parent)
+        except DataError:
+            location, present = f"run: exhume data fetch {name}", False
+    return Availability(name=name, description=known.description, present=present, location=location)
+
+
+def _suggestion(name: str) -> str:
+    close = difflib.get_close_matches(name.lower(), KNOWN, n=1)
+    return f" Did you mean {close[0]!r}?" if close else f" Known sources are {', '.join(KNOWN)}."

@@ -1,0 +1,69 @@
+"""Reading files nobody has vouched for: plain or gzip, never more than asked for, one sentence when damaged."""
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from exhume.errors import DataError
+
+GZIP_MAGIC = b"\x1f\x8b"
+CHUNK = 2**20
+
+
+class Readable(Protocol):
+    """A stream of bytes."""
+
+    def read(self, size: int, /) -> bytes:
+        """Read at most ``size`` bytes; nothing at the end."""
+        ...
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Readable]:
+    """Open a file, unpacking it on the way when it is gzip (told by its first bytes, not by its name)."""
+    if not path.is_file():
+        raise DataError(f"There is no file at {path}.")
+    try:
+        with path.open("rb") as raw:
+            packed = raw.read(2) == GZIP_MAGIC
+            raw.seek(0)
+            if packed:
+                with gzip.GzipFile(fileobj=raw) as unpacked:
+                    yield unpacked
+            else:
+                yield raw
+    except EOFError as error:
+        raise DataError(f"{path} is truncated: its gzip stream ends early; fetch or copy it again.") from error
+    except (OSError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read ({error}); fetch or copy it again.") from error
+
+
+def read_up_to(stream: Readable, size: int) -> bytearray:
+    """Read ``size`` bytes, fewer only at the end, taking no more memory than the stream really holds."""
+    content = bytearray()
+    while len(content) < size:
+        chunk = stream.read(min(CHUNK, size - len(content)))
+        if not chunk:
+            break
+        content += chunk
+    return content
+
+
+class Capped(io.RawIOBase):
+    """A stream that gives no more than ``limit`` bytes, so that a small file cannot unpack to a large one."""
+
+    def __init__(self, stream: Readable, limit: int, name: str) -> None:
+        super().__init__()
+        self.stream, self.left, self.name, self.limit = stream, limit, name, limit
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Read at most ``size`` bytes, or raise :class:`DataError` once the limit is passed."""
+        chunk = self.stream.read(CHUNK if size < 0 else min(size, CHUNK))
+        self.left -= len(chunk)
+        if self.left < 0:
+            raise DataError(f"{self.name} unpacks to more than {self.limit:,} bytes; it is not what it claims to be.")
+        return chunk
