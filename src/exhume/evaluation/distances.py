@@ -5,7 +5,6 @@ and in float64.
 """
 
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 from jaxtyping import Float
@@ -26,7 +25,7 @@ class UnitScale:
     spread: Float[Tensor, "..."]
 
     @classmethod
-    def of(cls, data: Dataset) -> Self:
+    def of(cls, data: Dataset) -> "UnitScale":
         """Take the range of values where there is one, else each column's mean and standard deviation.
 
         The columns are measured on training and held-out examples together, so that neither set is favoured.

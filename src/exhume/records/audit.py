@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
@@ -166,7 +166,7 @@ class Audit(Record):
         save_bundle(Path(path), "audit", values, tensors)
 
     @classmethod
-    def load(cls, path: Path | str) -> Self:
+    def load(cls, path: Path | str) -> "Audit":
         """Load what :meth:`save` wrote."""
         values, tensors = load_bundle(Path(path), "audit")
         with fits(path, "audit"):

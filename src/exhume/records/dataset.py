@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -67,7 +66,7 @@ class Dataset(Record):
         save_bundle(Path(path), "dataset", values, tensors)
 
     @classmethod
-    def load(cls, path: Path | str) -> Self:
+    def load(cls, path: Path | str) -> "Dataset":
         """Load what :meth:`save` wrote."""
         values, tensors = load_bundle(Path(path), "dataset")
         with fits(path, "dataset"):

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -83,7 +83,7 @@ class AttackerView(Record):
         low, high = self.to_model(corners[:, None].expand(2, self.input_size)).reshape(2, -1)
         return low, high
 
-    def to(self, device: str | torch.device) -> Self:
+    def to(self, device: str | torch.device) -> "AttackerView":
         """Return the same view with its weights on ``device``."""
         return replace(
             self,
@@ -101,7 +101,7 @@ class AttackerView(Record):
         save_bundle(Path(path), "view", *_pack_network(self, self.architecture))
 
     @classmethod
-    def load(cls, path: Path | str) -> Self:
+    def load(cls, path: Path | str) -> "AttackerView":
         """Load what :meth:`save` wrote."""
         network = _unpack_network(path, "view")
         return cls(model=network["architecture"].build(network["input_shape"], network.pop("outputs")), **network)
@@ -146,7 +146,7 @@ class Victim(Record):
         save_bundle(Path(path), "victim", values, tensors)
 
     @classmethod
-    def load(cls, path: Path | str) -> Self:
+    def load(cls, path: Path | str) -> "Victim":
         """Load what :meth:`save` wrote."""
         return cls(**_unpack_network(path, "victim"))
 

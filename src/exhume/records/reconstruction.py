@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -58,7 +58,7 @@ class Reconstruction(Record):
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def cpu(self) -> Self:
+    def cpu(self) -> "Reconstruction":
         """Return the same reconstruction with every tensor on the CPU."""
         every = {f.name: getattr(self, f.name) for f in fields(self)}
         moved: dict[str, Any] = {name: value.cpu() for name, value in every.items() if isinstance(value, Tensor)}
@@ -72,7 +72,7 @@ class Reconstruction(Record):
         save_bundle(Path(path), "reconstruction", values | {"diagnostics": dict(self.diagnostics)}, tensors)
 
     @classmethod
-    def load(cls, path: Path | str) -> Self:
+    def load(cls, path: Path | str) -> "Reconstruction":
         """Load what :meth:`save` wrote."""
         values, tensors = load_bundle(Path(path), "reconstruction")
         with fits(path, "reconstruction"):
