@@ -13,7 +13,7 @@ from exhume.evaluation.distances import (
     squared_distances,
     ssim,
 )
-from exhume.evaluation.matching import Matching, match
+from exhume.evaluation.matching import match
 from exhume.records import Comparison, Split
 
 
@@ -25,7 +25,7 @@ def example_distances(
 
 
 def compare(
-    candidates: Float[Tensor, "candidate ..."], split: Split, scale: UnitScale, matching: Matching = "greedy"
+    candidates: Float[Tensor, "candidate ..."], split: Split, scale: UnitScale, matching: str = "greedy"
 ) -> Comparison:
     """Match candidates with the examples of a split, and score the pairs in unit values.
 

@@ -14,7 +14,6 @@ from exhume.errors import DataError
 from exhume.evaluation.calibration import auc, calibrate
 from exhume.evaluation.comparison import compare, example_distances
 from exhume.evaluation.distances import UnitScale
-from exhume.evaluation.matching import Matching
 from exhume.evaluation.network import network_findings, threat_model
 from exhume.records import AttackerView, Audit, Calibration, Comparison, Dataset, Reconstruction, Split, Victim
 from exhume.records.audit import plain
@@ -27,7 +26,7 @@ def evaluate(
     data: Dataset | None = None,
     *,
     victim: Victim | AttackerView | None = None,
-    matching: Matching = "greedy",
+    matching: str = "greedy",
 ) -> Audit:
     """Measure what an attack found against the training data, and against as many held-out examples.
 

@@ -1,7 +1,5 @@
 """Which candidate is which example: one-to-one matchings of a table of distances."""
 
-from typing import Literal
-
 import numpy as np
 import torch
 from jaxtyping import Float, Int
@@ -10,10 +8,8 @@ from torch import Tensor
 
 from exhume.errors import ExhumeError
 
-Matching = Literal["greedy", "optimal"]
 
-
-def match(distances: Float[Tensor, "candidate example"], how: Matching = "greedy") -> Int[Tensor, "pair 2"]:
+def match(distances: Float[Tensor, "candidate example"], how: str = "greedy") -> Int[Tensor, "pair 2"]:
     """Match each example with one candidate, or each candidate with one example where candidates are fewer.
 
     ``greedy`` takes the smallest distance, removes both, and repeats (Loo et al. 2023, section 4); ``optimal`` has the

@@ -1,0 +1,293 @@
+"""Audits of reconstructions whose quality is known."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exhume.errors import DataError, RecordError
+from exhume.evaluation import Finding, evaluate, verdict
+from exhume.models.linearised import Linearised
+from exhume.models.mlp import MLP
+from exhume.records import Audit, Outcome, Victim
+
+SHAPES = ((1, 8, 8), (1, 25, 25), (3, 32, 32), (30,))
+SIZE = 24
+
+
+def noise(shape, count, seed=7):
+    return torch.rand(count, *shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("matching", ["greedy", "optimal"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_permuted_copy_is_found_whole_and_its_null_is_empty(make_data, make_found, shape, matching):
+    data = make_data(shape, SIZE)
+    order = torch.randperm(SIZE, generator=torch.Generator().manual_seed(1))
+    audit = evaluate(make_found(data.train.inputs[order]), data, matching=matching)
+    assert audit.train.exact == audit.train.fine == audit.train.good == SIZE
+    assert audit.holdout.exact == audit.holdout.fine == audit.holdout.good == 0
+    assert (order[audit.train.pairs[:, 0]] == audit.train.pairs[:, 1]).all()
+    assert audit.calibration.level(0.01).recovered == SIZE
+    assert audit.calibration.level(0.01).holdout_recovered == 0
+    assert audit.calibration.auc == 1.0
+    assert verdict(audit).finding is Finding.RECOVERED
+    if len(shape) == 3:
+        assert audit.train.similar == SIZE
+        torch.testing.assert_close(audit.train.ssim, torch.ones(SIZE).double())
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_copies_of_held_out_examples_are_no_recovery(make_data, make_found, shape):
+    data = make_data(shape, SIZE)
+    audit = evaluate(make_found(data.holdout.inputs), data)
+    assert audit.train.good == 0
+    assert audit.holdout.exact == SIZE
+    assert [level.recovered for level in audit.calibration.levels] == [0, 0]
+    assert verdict(audit).finding is Finding.NOTHING
+
+
+@pytest.mark.parametrize("candidates", [SIZE // 2, 2 * SIZE])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_half_copies_half_noise(make_data, make_found, shape, candidates):
+    data = make_data(shape, SIZE)
+    copies = data.train.inputs[: SIZE // 4]
+    other = make_data(shape, candidates - len(copies), seed=99).train.inputs
+    audit = evaluate(make_found(torch.cat([other, copies])), data)
+    assert len(audit.train.curve) == min(SIZE, candidates)
+    assert audit.train.good == audit.train.exact == SIZE // 4
+    assert audit.holdout.good == 0
+    assert (audit.calibration.p_values[: SIZE // 4] == 1 / (SIZE + 1)).all()
+    assert sorted(audit.train.pairs[: SIZE // 4, 1].tolist()) == list(range(SIZE // 4))
+
+
+def test_noise_is_put_down_to_chance(make_data, make_found):
+    beyond_chance = 0
+    for seed in range(60):
+        data = make_data((1, 8, 8), SIZE, seed=seed)
+        audit = evaluate(make_found(noise((1, 8, 8), 2 * SIZE, seed=1000 + seed)), data)
+        assert audit.train.good == 0
+        beyond_chance += verdict(audit).finding is not Finding.NOTHING
+    assert beyond_chance <= 4  # at a level of 0.01, more has probability 3e-4
+
+
+def test_blurred_copies_leave_traces_without_being_recovered(make_data, make_found):
+    data = make_data((1, 8, 8), SIZE)
+    audit = evaluate(make_found(0.5 * data.train.inputs + 0.5 * noise((1, 8, 8), SIZE)), data)
+    assert audit.train.good == 0
+    assert verdict(audit).finding is Finding.TRACES
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 1000), candidates=st.integers(1, 20))
+def test_no_order_of_the_candidates_changes_a_score(make_data, make_found, seed, candidates):
+    data = make_data((1, 8, 8), 10, seed=seed)
+    inputs = noise((1, 8, 8), candidates, seed)
+    order = torch.randperm(candidates, generator=torch.Generator().manual_seed(seed))
+    first, second = evaluate(make_found(inputs), data), evaluate(make_found(inputs[order]), data)
+    torch.testing.assert_close(first.train.curve, second.train.curve)
+    torch.testing.assert_close(first.train.ssim, second.train.ssim)
+    torch.testing.assert_close(first.calibration.p_values, second.calibration.p_values)
+
+
+def test_certificates_are_checked_against_the_nearest_training_example(make_data, make_found):
+    data = make_data((1, 8, 8), SIZE)
+    inputs = torch.cat(
+        [data.train.inputs[:5], data.train.inputs[:1] + 0.03, data.train.inputs[6:7] + 0.03, noise((1, 8, 8), 2)]
+    )
+    certified = torch.tensor([True] * 8 + [False])
+    audit = evaluate(make_found(inputs, certified=certified, p_values=torch.full((9,), 1e-13)), data)
+    assert audit.certified == 8
+    assert audit.false_certificates == 1
+    assert audit.certified_examples == 6  # the first training example carries two certificates
+    assert audit.certified_exact == 5
+    said = verdict(audit)
+    assert said.finding is Finding.PROVEN
+    assert said.sentence == f"6 of {SIZE} training images were recovered, each with a proof; 5 of them exactly."
+    assert "1 false" in said.detail
+
+
+def test_an_exact_and_proven_recovery_is_said_first(make_data, make_found):
+    data = make_data((1, 8, 8), SIZE)
+    found = make_found(data.train.inputs, certified=torch.ones(SIZE, dtype=torch.bool), outcome=Outcome.CERTIFIED)
+    said = verdict(evaluate(found, data))
+    assert said.sentence == f"{SIZE} of {SIZE} training images were recovered exactly, each with a proof."
+
+
+def test_false_certificates_alone_are_not_a_recovery(make_data, make_found):
+    data = make_data((30,), SIZE)
+    audit = evaluate(make_found(data.holdout.inputs, certified=torch.ones(SIZE, dtype=torch.bool)), data)
+    assert audit.false_certificates == SIZE
+    assert verdict(audit).sentence == "No training record was recovered, and every certificate is false."
+
+
+def test_without_data_only_what_the_attacker_proves_is_reported(make_found):
+    found = make_found(
+        noise((1, 8, 8), 3),
+        certified=torch.tensor([True, True, False]),
+        diagnostics={"training_size_estimate": 40, "floor": math.nan},
+    )
+    audit = evaluate(found)
+    values = audit.to_json()
+    assert values["certified"] == 2
+    assert values["training_size_estimate"] == 40
+    assert values["diagnostics"] == {"training_size_estimate": 40, "floor": None}
+    unknown = ("training_size", "curve", "holdout_curve", "recovered_at_fpr", "p_values", "false_certificates")
+    assert all(values[key] is None for key in unknown)
+    assert verdict(audit).sentence == "2 training images were recovered, each with a proof."
+    assert verdict(evaluate(make_found(noise((1, 8, 8), 3)))).finding is Finding.UNPROVEN
+
+
+def test_a_diverged_attack_still_makes_an_audit(make_data, make_found):
+    data = make_data((1, 8, 8), SIZE)
+    broken = make_found(torch.full((4, 1, 8, 8), math.nan), outcome=Outcome.DIVERGED)
+    audit = evaluate(broken, data)
+    assert len(audit.train.curve) == 0
+    assert audit.calibration.level(0.01).recovered == 0
+    assert audit.train.nearest_examples.tolist() == [-1] * 4
+    json.dumps(audit.to_json(), allow_nan=False)
+    nothing = make_found(torch.zeros(0, 1, 8, 8), outcome=Outcome.NOTHING_FOUND)
+    assert verdict(evaluate(nothing, data)).finding is Finding.NOTHING
+
+
+def test_half_diverged_candidates_do_not_hide_the_others(make_data, make_found):
+    data = make_data((1, 8, 8), SIZE)
+    inputs = data.train.inputs.clone()
+    inputs[::2, 0, 0, 0] = math.inf
+    audit = evaluate(make_found(inputs), data)
+    assert audit.train.exact == SIZE // 2
+
+
+def test_a_larger_held_out_set_sharpens_the_ranks_and_leaves_the_curve_as_long(make_data, make_found):
+    data = make_data((1, 8, 8), 10, holdout=1500)
+    audit = evaluate(make_found(data.train.inputs), data)
+    assert len(audit.holdout.curve) == len(audit.train.curve) == 10
+    assert audit.calibration.level(0.001).bound == pytest.approx(2 / 1501)
+    assert audit.calibration.p_values.tolist() == pytest.approx([1 / 1501] * 10)
+
+
+def test_nothing_held_out_means_no_claim_of_rank(make_data, make_found):
+    data = make_data((1, 8, 8), 10, holdout=0)
+    audit = evaluate(make_found(data.train.inputs), data)
+    assert audit.calibration is None
+    assert audit.train.exact == 10
+    assert "nothing was held out" in verdict(audit).detail
+
+
+def test_a_confident_attacker_is_scored(make_data, make_found):
+    data = make_data((1, 8, 8), SIZE)
+    inputs = torch.cat([data.train.inputs[:6], noise((1, 8, 8), 6)])
+    assert evaluate(make_found(inputs), data).calibration.confidence_auc == 1.0
+    assert evaluate(make_found(inputs.flip(0)), data).calibration.confidence_auc == 0.0
+    assert evaluate(make_found(inputs[:6]), data).calibration.confidence_auc is None
+
+
+def test_shapes_that_differ_are_refused(make_data, make_found):
+    with pytest.raises(DataError, match=r"\(1, 4, 4\).*\(1, 8, 8\)"):
+        evaluate(make_found(noise((1, 4, 4), 2)), make_data((1, 8, 8), 4))
+
+
+def test_the_json_has_the_promised_keys_and_never_a_nan(make_data, make_found):
+    for shape in SHAPES:
+        data = make_data(shape, SIZE)
+        values = evaluate(make_found(data.train.inputs), data).to_json()
+        text = json.dumps(values, allow_nan=False)
+        assert json.loads(text) == values
+        promised = {"schema_version", "dataset", "attack", "candidates", "training_size", "curve", "holdout_curve"}
+        assert promised | {"ssim", "recovered_at_fpr", "seconds"} <= values.keys()
+        assert values["recovered_at_fpr"] == {"0.01": SIZE, "0.001": SIZE}
+        assert values["tpr_at_fpr"] == {"0.01": 1.0, "0.001": 1.0}
+        assert values["attack"] == "Synthetic()"
+        assert values["seconds"] == 1.5
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    shape=st.sampled_from(SHAPES),
+    size=st.integers(1, 6),
+    candidates=st.integers(0, 8),
+    known=st.booleans(),
+    spoilt=st.booleans(),
+)
+def test_a_saved_audit_loads_back_equal(
+    make_data, make_found, tmp_path_factory, shape, size, candidates, known, spoilt
+):
+    inputs = noise(shape, candidates)
+    if spoilt and candidates:
+        inputs[0] = math.nan
+    found = make_found(
+        inputs,
+        certified=torch.arange(candidates) % 2 == 0,
+        p_values=torch.linspace(0, 1, candidates) if spoilt else None,
+        diagnostics={"singular_values": [3.0, 1.0], "training_size_estimate": 1},
+    )
+    audit = evaluate(found, make_data(shape, size) if known else None)
+    path = tmp_path_factory.mktemp("audit") / "audit.safetensors"
+    audit.save(path)
+    assert Audit.load(path) == audit
+    assert Audit.load(path).to_json() == audit.to_json()
+
+
+def test_another_records_file_is_no_audit(make_found, tmp_path):
+    make_found(noise((30,), 2)).save(tmp_path / "found.safetensors")
+    with pytest.raises(RecordError, match="not a saved audit"):
+        Audit.load(tmp_path / "found.safetensors")
+
+
+@pytest.fixture(scope="module")
+def victim(make_data):
+    data = make_data((1, 8, 8), SIZE)
+    architecture = MLP(width=32, depth=1)
+    generator = torch.Generator().manual_seed(0)
+    module = architecture.build((1, 8, 8), 1, generator)
+    initial = {name: weight.clone() for name, weight in module.state_dict().items()}
+    targets = 2.0 * data.train.labels[:, None] - 1
+    optimiser = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(400):
+        optimiser.zero_grad()
+        torch.nn.functional.mse_loss(module(data.train.inputs), targets).backward()
+        optimiser.step()
+    return Victim(
+        architecture=architecture,
+        initial=initial,
+        final=module.state_dict(),
+        input_shape=(1, 8, 8),
+        outputs=1,
+        bounds=(0.0, 1.0),
+        dataset="synthetic",
+        training={"loss": "mse"},
+    )
+
+
+def test_with_the_victim_come_accuracy_kernel_distance_and_threat_model(make_data, make_found, victim):
+    data = make_data((1, 8, 8), SIZE)
+    values = evaluate(make_found(data.train.inputs), data, victim=victim).to_json()
+    assert values["train_accuracy"] == 1.0
+    assert 0.0 <= values["test_accuracy"] <= 1.0
+    assert 0.0 < values["kernel_distance"] < 1.0
+    assert values["threat_model"]["initial weights"] is True
+    assert values["threat_model"]["training"] == {"loss": "mse"}
+    assert values["threat_model"]["training inputs"] is False
+    assert evaluate(make_found(data.train.inputs), data, victim=victim.view()).to_json() == values
+
+
+def test_a_view_without_its_start_has_no_kernel_distance(make_data, make_found, victim):
+    data = make_data((1, 8, 8), SIZE)
+    view = replace(victim.view(), initial=None)
+    values = evaluate(make_found(data.train.inputs), data, victim=view).to_json()
+    assert values["kernel_distance"] is None
+    assert values["threat_model"]["initial weights"] is False
+
+
+def test_a_linearised_network_has_a_kernel_that_never_moves(make_data, make_found, victim):
+    data = make_data((1, 8, 8), SIZE)
+    audit = evaluate(make_found(data.train.inputs), data, victim=replace(victim, linearised=True))
+    assert audit.network["kernel_distance"] == 0.0
+    expansion = Linearised(victim.view().module(victim.initial))
+    expansion.module.load_state_dict(victim.final)
+    right = (expansion(data.holdout.inputs)[:, 0] > 0) == (data.holdout.labels == 1)
+    assert audit.network["test_accuracy"] == right.double().mean().item()
