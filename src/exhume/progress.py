@@ -1,8 +1,9 @@
 """How long work reports where it stands, without knowing who listens."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
+@runtime_checkable
 class Progress(Protocol):
     """A listener for long work; the command line draws bars from it, a notebook may print it."""
 

@@ -2,13 +2,13 @@
 
 import math
 import zipfile
-import zlib
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.lib import format as npy
+from numpy.typing import NDArray
 from torch import Tensor
 
 from exhume.data.labels import class_names, encode
@@ -19,7 +19,7 @@ from exhume.records.record import Bounds
 NAMES = (("x", "y"), ("x_train", "y_train"))
 TEST_NAMES = ("x_test", "y_test")
 
-Array = np.ndarray[Any, Any]
+Array = NDArray[Any]
 
 
 def read_npz(path: Path) -> Source:
@@ -33,26 +33,21 @@ def read_npz(path: Path) -> Source:
     x, y = next(pair for pair in NAMES if arrays.keys() >= set(pair))
     labels = _labels(arrays[y], f"{y} in {path}")
     classes = class_names(labels)
-    raw, bounds = _inputs(arrays[x], f"{x} in {path}")
+    inputs, bounds = _inputs(arrays[x], f"{x} in {path}")
+
+    def examples(values: Tensor, names: list[str], where: str) -> Examples:
+        if len(values) != len(names):
+            raise DataError(f"{where} has {len(values)} inputs but {len(names)} labels; they do not belong together.")
+        scaled = values if bounds else standardise(values, like=inputs).float()
+        return Examples(inputs=scaled, labels=encode(names, classes, where))
+
     test = None
     if arrays.keys() >= set(TEST_NAMES):
-        test_x, test_y = (f"{name} in {path}" for name in TEST_NAMES)
-        test_raw, test_bounds = _inputs(arrays["x_test"], test_x)
-        if test_raw.shape[1:] != raw.shape[1:] or test_bounds != bounds:
-            raise DataError(f"{test_x} has inputs of another shape or kind than {x}.")
-        test = Examples(
-            inputs=test_raw if bounds else standardise(test_raw, like=raw).float(),
-            labels=encode(_labels(arrays["y_test"], test_y), classes, test_y),
-        )
-    return Source(
-        name=path.stem,
-        train=Examples(
-            inputs=raw if bounds else standardise(raw).float(), labels=encode(labels, classes, f"{y} in {path}")
-        ),
-        test=test,
-        classes=classes,
-        bounds=bounds,
-    )
+        test_inputs, test_bounds = _inputs(arrays["x_test"], f"x_test in {path}")
+        if test_inputs.shape[1:] != inputs.shape[1:] or test_bounds != bounds:
+            raise DataError(f"x_test in {path} has inputs of another shape or kind than {x}.")
+        test = examples(test_inputs, _labels(arrays["y_test"], f"y_test in {path}"), f"The test split of {path}")
+    return Source(name=path.stem, train=examples(inputs, labels, str(path)), test=test, classes=classes, bounds=bounds)
 
 
 def _arrays(path: Path) -> dict[str, Array]:
@@ -65,35 +60,32 @@ def _arrays(path: Path) -> dict[str, Array]:
                 raise DataError(f"{path} must hold arrays x and y (or x_train and y_train); it holds {held}.")
             wanted = {name for names in (*NAMES, TEST_NAMES) for name in names} & members.keys()
             return {name: _array(archive, members[name], f"{name} in {path}") for name in wanted}
-    # All that zipfile and NumPy raise on damaged bytes; RuntimeError is an unknown or encrypted way of packing.
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, OverflowError) as error:
+    except DataError:
+        raise
+    except Exception as error:  # NumPy parses headers as Python source, whose errors are no closed list
         raise DataError(f"{path} is truncated or not a NumPy .npz archive ({error}).") from error
 
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> Array:
-    with archive.open(member) as file:
-        _check_declared(file, member.file_size, where)
+    _check_header(archive, member, where)
     with archive.open(member) as file:
         array: Array = npy.read_array(file, allow_pickle=False)
         return array
 
 
-def _check_declared(file: IO[bytes], size: int, where: str) -> None:
-    """Hold a member's header against its size before NumPy sets memory aside for the shape the header declares."""
-    version = npy.read_magic(file)
-    read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape, _, dtype = read_header(file)
+def _check_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> None:
+    """Hold a header against the size of its file before NumPy sets memory aside for the shape it declares."""
+    with archive.open(member) as file:
+        version = npy.read_magic(file)
+        shape, _, dtype = (npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0)(file)
+        held = member.file_size - file.tell()
     if dtype.hasobject:
-        raise DataError(
-            f"{where} holds pickled Python objects, which are never loaded; save it as an array of numbers."
-        )
+        raise DataError(f"{where} holds pickled Python objects, which are never loaded; save an array of numbers.")
     declared = math.prod(shape) * dtype.itemsize
     if declared > LARGEST_SOURCE:
-        raise DataError(
-            f"{where} declares {declared:,} bytes, more than the {LARGEST_SOURCE:,} that are read; take fewer."
-        )
-    if declared + file.tell() != size:
-        raise DataError(f"{where} declares {declared:,} bytes of values but holds {size - file.tell():,}.")
+        raise DataError(f"{where} declares {declared:,} bytes, more than the {LARGEST_SOURCE:,} read; take fewer.")
+    if declared != held:
+        raise DataError(f"{where} declares {declared:,} bytes of values but holds {held:,}.")
 
 
 def _labels(array: Array, where: str) -> list[str]:

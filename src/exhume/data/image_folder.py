@@ -73,7 +73,7 @@ def _decode(path: Path, mode: str) -> Tensor:
     with _opened(path) as image:
         try:
             pixels = np.array(image.convert(mode))
-        except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+        except Exception as error:  # decoders raise whatever their bytes drive them to
             raise DataError(f"{path} is damaged ({error}); replace or remove it.") from error
     tensor = torch.from_numpy(pixels)
     return tensor[None] if mode == "L" else tensor.permute(2, 0, 1).contiguous()
@@ -86,5 +86,5 @@ def _opened(path: Path) -> Image.Image:
             return Image.open(path, formats=FORMATS)
     except Image.DecompressionBombError as error:
         raise DataError(f"{path} declares more pixels than any image here may have ({error}).") from error
-    except (OSError, ValueError, SyntaxError, EOFError) as error:
+    except Exception as error:  # likewise
         raise DataError(f"{path} is not a readable image; replace or remove it.") from error

@@ -6,7 +6,6 @@ import torch
 from jaxtyping import Float, Int, Shaped, UInt8
 from torch import Tensor
 
-from exhume.errors import DataError
 from exhume.records.record import Bounds
 
 LARGEST_SOURCE = 4 * 2**30
@@ -38,14 +37,6 @@ class Source:
     classes: tuple[str, ...]
     bounds: Bounds | None
     features: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        for split in (self.train, self.test):
-            if split is not None and len(split.inputs) != len(split.labels):
-                raise DataError(
-                    f"{self.name} has {len(split.inputs)} inputs but {len(split.labels)} labels; "
-                    "the files do not belong together."
-                )
 
 
 def to_unit(values: Shaped[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

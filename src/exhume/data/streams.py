@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from exhume.errors import DataError
 
@@ -14,6 +14,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 CHUNK = 2**20
 
 
+@runtime_checkable
 class Readable(Protocol):
     """A stream of bytes."""
 
