@@ -1,9 +1,9 @@
 """How far training examples stand out from held-out ones.
 
-One statistic for every example of both sets: its distance to the nearest candidate. It looks at one example and the
-candidates alone, so if the attack knew nothing about who was trained on, training and held-out distances are
-exchangeable and ranks among the held-out distances are exact p-values. (Matched distances are not: who is
-matched with whom depends on the other examples of the set.)
+One score for every example of both sets, small for what was recovered: its distance to the nearest candidate, or that
+distance relative to the nearest other real example. Neither asks which set an example is from, so if the attack knew
+nothing about who was trained on, training and held-out scores are exchangeable and ranks among the held-out ones are
+exact p-values. (Matched distances are not exchangeable: who is matched with whom depends on the rest of the set.)
 """
 
 import math
@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy.stats import hypergeom
 from torch import Tensor
 
 from exhume.records import Calibration, Level
@@ -23,10 +22,13 @@ def calibrate(
     train: Float[Tensor, " example"],
     holdout: Float[Tensor, " stranger"],
     rates: Sequence[float] = FALSE_POSITIVE_RATES,
-) -> Calibration:
-    """Measure training distances against held-out ones; neither set may be empty."""
+) -> Calibration | None:
+    """Measure the scores of training examples against those of held-out ones; None when either set is empty."""
+    if len(train) == 0 or len(holdout) == 0:
+        return None
     false_positive_rates, true_positive_rates = roc(train, holdout)
     return Calibration(
+        scores=train,
         p_values=p_values(train, holdout),
         false_positive_rates=false_positive_rates,
         true_positive_rates=true_positive_rates,
@@ -58,17 +60,26 @@ def level(train: Float[Tensor, " example"], holdout: Float[Tensor, " stranger"],
     """Count what is recovered at one false-positive rate, with the rate that can be vouched for and the odds of chance.
 
     If train and holdout are exchangeable, the count is at least ``n`` exactly when the first ``n + allowed`` of all
-    examples, nearest first, hold ``n`` or more training examples: a hypergeometric probability.
+    examples, nearest first, hold ``n`` or more training examples.
     """
     count, allowed = int(recovered(train, holdout, fpr).sum()), _allowed(len(holdout), fpr)
-    everybody = len(train) + len(holdout)
     return Level(
         fpr=fpr,
         recovered=count,
         holdout_recovered=int(recovered(holdout, train, fpr).sum()),
         bound=(allowed + 1) / (len(holdout) + 1),
-        chance=float(hypergeom.sf(count - 1, everybody, len(train), count + allowed)) if count else 1.0,
+        chance=odds(count, count + allowed, len(train), len(holdout)),
     )
+
+
+def odds(count: int, drawn: int, train: int, holdout: int) -> float:
+    """Return the probability that ``drawn`` of all examples hold ``count`` or more training ones, if drawn blindly.
+
+    >>> round(odds(2, 2, 2, 2), 6)  # both of two, out of two and two
+    0.166667
+    """
+    ways = sum(math.comb(train, hit) * math.comb(holdout, drawn - hit) for hit in range(count, drawn + 1))
+    return ways / math.comb(train + holdout, drawn)
 
 
 def roc(

@@ -1,7 +1,7 @@
 """Lay candidates beside examples and score every pair."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from exhume.evaluation.distances import (
@@ -16,12 +16,8 @@ from exhume.evaluation.distances import (
 from exhume.evaluation.matching import match
 from exhume.records import Comparison, Split
 
-
-def example_distances(
-    candidates: Float[Tensor, "candidate ..."], examples: Float[Tensor, "example ..."], scale: UnitScale
-) -> Float[Tensor, " example"]:
-    """Return the squared distance from each example to the nearest candidate, in unit values."""
-    return _nearest(_finite_or_far(squared_distances(scale(candidates.cpu()), scale(examples.cpu()))))
+SLICE = 1024
+"""How many columns of a table of distances are held at once; the whole table of a large data set would not fit."""
 
 
 def compare(
@@ -32,40 +28,71 @@ def compare(
     A candidate that holds a value which is not finite takes no part: nothing is near it.
     """
     found, examples = scale(candidates.cpu()), scale(split.inputs.cpu())
-    distances = _finite_or_far(squared_distances(found, examples))
+    distances = squared_distances(found, examples)
     pairs = match(distances, matching)
+    curve = paired_squares(found[pairs[:, 0]], examples[pairs[:, 1]])
+    order = curve.argsort(stable=True)  # without the rounding of the table, so almost sorted already
+    pairs = pairs[order]
     a, b = found[pairs[:, 0]], examples[pairs[:, 1]]
-    scores = paired_squares(a, b)
-    order = scores.argsort(stable=True)  # recomputed without the rounding of the table, so almost sorted already
-    pairs, scores, a, b = pairs[order], scores[order], a[order], b[order]
-    finite = distances.isfinite().all(1) if len(examples) else torch.zeros(len(found), dtype=torch.bool)
-    nearest = torch.full((len(found),), -1)
-    nearest_distances, nearest_errors = (torch.full((len(found),), torch.inf, dtype=torch.float64) for _ in range(2))
-    if bool(finite.any()):
-        nearest[finite] = distances[finite].argmin(1)
-        beside = examples[nearest[finite]]
-        nearest_distances[finite] = paired_squares(found[finite], beside)
-        nearest_errors[finite] = max_errors(found[finite], beside)
+    nearest = _nearest(distances.T)
+    has_nearest = nearest >= 0
+    nearest_errors = torch.full((len(found),), torch.inf, dtype=torch.float64)
+    nearest_errors[has_nearest] = max_errors(found[has_nearest], examples[nearest[has_nearest]])
     return Comparison(
         examples=split.inputs.cpu(),
         labels=split.labels.cpu(),
         pairs=pairs,
-        curve=scores,
+        curve=curve[order],
         ssim=ssim(a, b),
         ncc=paired_correlations(a, b),
         psnr=psnr(a, b),
         max_error=max_errors(a, b),
-        example_distances=_nearest(distances),
+        example_distances=_distances_to(examples, found, _nearest(distances)),
         nearest_examples=nearest,
-        nearest_distances=nearest_distances,
+        nearest_distances=_distances_to(found, examples, nearest),
         nearest_errors=nearest_errors,
     )
 
 
-def _finite_or_far(distances: Float[Tensor, "candidate example"]) -> Float[Tensor, "candidate example"]:
-    return torch.where(distances.isfinite(), distances, torch.inf)
+def example_distances(
+    candidates: Float[Tensor, "candidate ..."], examples: Float[Tensor, "example ..."], scale: UnitScale
+) -> Float[Tensor, " example"]:
+    """Return the squared distance from each example to the nearest candidate, in unit values."""
+    found, every = scale(candidates.cpu()), scale(examples.cpu())
+    slices = [
+        _distances_to(some, found, _nearest(squared_distances(found, some)))
+        for some in torch.split(every, SLICE)
+        if len(some)
+    ]
+    return torch.cat([every.new_zeros(0), *slices])
 
 
-def _nearest(distances: Float[Tensor, "candidate example"]) -> Float[Tensor, " example"]:
-    far = distances.new_full((1, distances.shape[1]), torch.inf)  # also when there is no candidate at all
-    return torch.cat([distances, far]).amin(0)
+def neighbour_distances(examples: Float[Tensor, "example ..."], scale: UnitScale) -> Float[Tensor, " example"]:
+    """Return the squared distance from each example to the nearest other one, in unit values."""
+    every = scale(examples.cpu())
+    slices = [every.new_zeros(0)]
+    for first in range(0, len(every), SLICE):
+        some = every[first : first + SLICE]
+        distances = squared_distances(every, some)
+        itself = torch.arange(len(some))
+        distances[first + itself, itself] = torch.inf
+        slices.append(_distances_to(some, every, _nearest(distances)))
+    return torch.cat(slices)
+
+
+def _nearest(distances: Float[Tensor, "row column"]) -> Int[Tensor, " column"]:
+    """Return for each column the row of its smallest finite value, or -1 where there is none."""
+    if len(distances) == 0:
+        return torch.full((distances.shape[1],), -1)
+    smallest, row = distances.nan_to_num(torch.inf, torch.inf).min(0)
+    return torch.where(smallest.isfinite(), row, -1)
+
+
+def _distances_to(
+    items: Float[Tensor, "item ..."], others: Float[Tensor, "other ..."], nearest: Int[Tensor, " item"]
+) -> Float[Tensor, " item"]:
+    """Return the squared distance from each item to its nearest other, free of the rounding of a table."""
+    distances = items.new_full((len(items),), torch.inf)
+    known = nearest >= 0
+    distances[known] = paired_squares(items[known], others[nearest[known]])
+    return distances

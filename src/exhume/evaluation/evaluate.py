@@ -7,15 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from exhume.errors import DataError
 from exhume.evaluation.calibration import auc, calibrate
-from exhume.evaluation.comparison import compare, example_distances
+from exhume.evaluation.comparison import compare, example_distances, neighbour_distances
 from exhume.evaluation.distances import UnitScale
 from exhume.evaluation.network import network_findings, threat_model
-from exhume.records import AttackerView, Audit, Calibration, Comparison, Dataset, Reconstruction, Split, Victim
+from exhume.records import AttackerView, Audit, Comparison, Dataset, Reconstruction, Split, Victim
 from exhume.records.audit import plain
 from exhume.records.comparison import GOOD
 from exhume.version import __version__
@@ -59,8 +57,12 @@ def evaluate(
         )
     scale = UnitScale.of(data)
     train = compare(found.inputs, data.train, scale, matching)
+    everybody = torch.cat([data.train.inputs, data.holdout.inputs])
     # The curve is laid beside one of the same length; the ranks may use every held-out example there is.
-    null = example_distances(found.inputs, data.holdout.inputs, scale)
+    distances = example_distances(found.inputs, everybody, scale)
+    ratios = distances / neighbour_distances(everybody, scale)
+    ratios = ratios.nan_to_num(torch.inf)  # of two equal examples nobody can say which one was recovered
+    size = len(data.train)
     return Audit(
         **about,
         dataset=data.name,
@@ -68,22 +70,20 @@ def evaluate(
         features=data.features,
         bounds=data.bounds,
         train=train,
-        holdout=compare(found.inputs, _first(data.holdout, len(data.train)), scale, matching),
-        calibration=_calibration(found, train, null),
+        holdout=compare(found.inputs, _first(data.holdout, size), scale, matching),
+        calibration=calibrate(distances[:size], distances[size:]),
+        relative=calibrate(ratios[:size], ratios[size:]),
+        confidence_auc=_confidence_auc(found, train),
         network={} if view is None else _finite(network_findings(view, data)),
     )
 
 
-def _calibration(found: Reconstruction, train: Comparison, null: Float[Tensor, " stranger"]) -> Calibration | None:
-    if len(train) == 0 or len(null) == 0:
+def _confidence_auc(found: Reconstruction, train: Comparison) -> float | None:
+    good = train.nearest_distances / max(1, train.examples[:1].numel()) < GOOD
+    if not bool(good.any()) or bool(good.all()):
         return None
-    calibration = calibrate(train.example_distances, null)
-    values_each = train.examples[0].numel()
-    good = train.nearest_distances / values_each < GOOD
-    mixed = bool(good.any()) and not bool(good.all())
     # auc takes small values for positive, so the more confident must come out smaller
-    confidence = auc(-found.confidence[good], -found.confidence[~good]) if mixed else None
-    return replace(calibration, confidence_auc=confidence)
+    return auc(-found.confidence[good], -found.confidence[~good])
 
 
 def _first(split: Split, count: int) -> Split:

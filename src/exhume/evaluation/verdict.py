@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from exhume.records import Audit
-from exhume.records.comparison import EXACT, GOOD, SIMILAR
+from exhume.evaluation.calibration import odds
+from exhume.records import Audit, Comparison
+from exhume.records.comparison import EXACT, GOOD
 
 BEYOND_CHANCE = 0.01
-"""Below this probability a number of recovered examples is not put down to chance."""
+"""Below this probability a count is not put down to chance."""
 
 
 class Finding(StrEnum):
@@ -38,43 +39,21 @@ def verdict(audit: Audit) -> Verdict:
     """Say in plain words what an audit found, each count with its null."""
     if audit.train is None:
         return _without_data(audit)
-    size, things = len(audit.train), plural(audit)
-    null = audit.holdout
-    proven, exact = audit.certified_examples or 0, audit.certified_exact or 0
-    if proven or audit.false_certificates:
-        return Verdict(
-            finding=Finding.PROVEN, sentence=_proofs(proven, exact, size, things), detail=_certificates(audit)
-        )
-    good, null_good = audit.train.good, null.good if null else 0
-    if good > null_good:
-        return Verdict(
-            finding=Finding.RECOVERED,
-            sentence=f"{good} of {size} training {things} {_were(good)} recovered, without a proof.",
-            detail=f"Their mean squared error a value is below {GOOD:g}; "
-            + (f"so is that of {null_good} of {len(null)} held-out {things}." if null else "nothing was held out."),
-        )
-    similar, null_similar = audit.train.similar or 0, (null.similar or 0) if null else 0
-    level = audit.calibration.levels[0] if audit.calibration else None
-    if level is not None and level.chance < BEYOND_CHANCE:
-        rate = max(level.fpr, level.bound)
-        return Verdict(
-            finding=Finding.TRACES,
-            sentence=f"{level.recovered} of {size} training {things} {_stand(level.recovered)} out from held-out ones, "
-            "though none was recovered.",
-            detail=f"Each is nearer to a candidate than all but {level.fpr:.0%} of held-out {things} "
-            f"(false-positive rate at most {rate:.1%}; the other way round: {level.holdout_recovered}). "
-            f"{similar} have a structural similarity above {SIMILAR:g} (held out: {null_similar}).",
-        )
-    return Verdict(
-        finding=Finding.NOTHING,
-        sentence="No training input was recovered by this attack; that is no proof of safety.",
-        detail=_chance(audit, things),
-    )
+    if audit.certified:
+        return _proven(audit, audit.train)
+    if audit.train.good and _beats_null(audit.train, audit.holdout):
+        return _recovered(audit, audit.train)
+    if audit.relative is not None and audit.relative.levels[0].chance < BEYOND_CHANCE:
+        return _traces(audit, audit.train)
+    return Verdict(finding=Finding.NOTHING, sentence=_NOTHING, detail=_put_down_to_chance(audit))
 
 
 def plural(audit: Audit) -> str:
     """Name what was recovered: images, or the records of a table."""
     return "images" if audit.found.inputs.ndim > 2 else "records"
+
+
+_NOTHING = "No training input was recovered by this attack; that is no proof of safety."
 
 
 def _without_data(audit: Audit) -> Verdict:
@@ -85,49 +64,79 @@ def _without_data(audit: Audit) -> Verdict:
         return Verdict(
             finding=Finding.PROVEN,
             sentence=f"{audit.certified} training {things} {_were(audit.certified)} recovered, each with a proof.",
-            detail=f"No data was given to check them against, and none is needed for the proof.{size}",
+            detail=f"No data was given to check them against, and the proofs need none.{size}",
         )
     return Verdict(
         finding=Finding.UNPROVEN if candidates else Finding.NOTHING,
-        sentence=f"{candidates} candidates, none with a proof: plausible perhaps, and unproven."
+        sentence=f"{candidates} candidates, none with a proof: plausible perhaps, but unproven."
         if candidates
-        else "No training input was recovered by this attack; that is no proof of safety.",
+        else _NOTHING,
         detail=f"No data was given to check the attack against.{size}",
     )
 
 
-def _proofs(proven: int, exact: int, size: int, things: str) -> str:
+def _proven(audit: Audit, train: Comparison) -> Verdict:
+    things, false = plural(audit), audit.false_certificates
+    proven, exact = audit.certified_examples or 0, audit.certified_exact or 0
     if proven == 0:
-        return f"No training {things[:-1]} was recovered, and every certificate is false."
-    exactly = " exactly" if exact == proven else ""
-    sentence = f"{proven} of {size} training {things} {_were(proven)} recovered{exactly}, each with a proof"
-    return sentence + ("." if exact in (0, proven) else f"; {exact} of them exactly.")
-
-
-def _certificates(audit: Audit) -> str:
-    assert audit.train is not None
-    false = audit.false_certificates or 0
-    checked = (
-        f"{audit.certified} certificates, {false} false." if false else f"{audit.certified} certificates, none false."
+        sentence = f"No training {things[:-1]} was recovered, and every certificate is false."
+    else:
+        exactly = " exactly" if exact == proven else ""
+        some = "" if exact in (0, proven) else f"; {exact} of them exactly"
+        sentence = (
+            f"{proven} of {len(train)} training {things} {_were(proven)} recovered{exactly}, each with a proof{some}."
+        )
+    null = "" if audit.holdout is None else f" Held-out {things} matched as exactly: {audit.holdout.exact}."
+    return Verdict(
+        finding=Finding.PROVEN if proven else Finding.NOTHING,
+        sentence=sentence,
+        detail=f"{audit.certified} certificates, {false or 'none'} of them false. "
+        f"Exact means that no value is off by {EXACT:g} of its range.{null}",
     )
-    exact = f"Exact: no value is off by {EXACT:g} of its range or more."
-    null = f" Held-out {plural(audit)} matched exactly: {audit.holdout.exact}." if audit.holdout else ""
-    return f"{checked} {exact}{null}"
 
 
-def _chance(audit: Audit, things: str) -> str:
-    if audit.calibration is None:
+def _recovered(audit: Audit, train: Comparison) -> Verdict:
+    things, null = plural(audit), audit.holdout
+    against = (
+        "nothing was held out" if not null else f"{null.good} of {len(null)} held-out {things} are matched as well"
+    )
+    return Verdict(
+        finding=Finding.RECOVERED,
+        sentence=f"{train.good} of {len(train)} training {things} {_were(train.good)} recovered, without a proof.",
+        detail=f"Their mean squared error a value is below {GOOD:g}; {against}.",
+    )
+
+
+def _traces(audit: Audit, train: Comparison) -> Verdict:
+    assert audit.relative is not None
+    level, things = audit.relative.levels[0], plural(audit)
+    stand = "stands" if level.recovered == 1 else "stand"
+    return Verdict(
+        finding=Finding.TRACES,
+        sentence=f"{level.recovered} of {len(train)} training {things} {stand} out from held-out ones, "
+        "though none was recovered.",
+        detail=f"Measured by the nearest other {things[:-1]}, they are nearer to a candidate than all but "
+        f"{level.fpr:.0%} of held-out {things} (false-positive rate at most {max(level.fpr, level.bound):.1%}); "
+        f"with the two sets exchanged: {level.holdout_recovered}.",
+    )
+
+
+def _put_down_to_chance(audit: Audit) -> str:
+    if audit.relative is None:
         return "Nothing was held out to measure against."
-    level = audit.calibration.levels[0]
+    level, things = audit.relative.levels[0], plural(audit)
     return (
-        f"{level.recovered} training {things} lie nearer to a candidate than all but {level.fpr:.0%} of held-out ones; "
-        f"chance alone gives as many with probability {level.chance:.2g}."
+        f"{level.recovered} training {things} are nearer to a candidate than all but {level.fpr:.0%} of held-out ones; "
+        f"chance alone gives as many or more with probability {level.chance:.2g}."
     )
+
+
+def _beats_null(train: Comparison, null: Comparison | None) -> bool:
+    """Tell whether good recoveries are more than the null explains; an empty null explains none."""
+    if null is None or null.good == 0:
+        return True
+    return odds(train.good, train.good + null.good, len(train), len(null)) < BEYOND_CHANCE
 
 
 def _were(count: int) -> str:
     return "was" if count == 1 else "were"
-
-
-def _stand(count: int) -> str:
-    return "stands" if count == 1 else "stand"

@@ -37,8 +37,10 @@ class Level:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Calibration(Record):
-    """How far training examples stand out from held-out ones, by their distance to the nearest candidate."""
+    """How far training examples stand out from held-out ones by a score that is small for what was recovered."""
 
+    scores: Float[Tensor, " example"]
+    """Of each training example, what the ranks are taken of; infinite where nothing is near."""
     p_values: Float[Tensor, " example"]
     """Of each training example, under the null that it is one more held-out example."""
     false_positive_rates: Float[Tensor, " point"]
@@ -48,8 +50,6 @@ class Calibration(Record):
     null_size: int
     """How many held-out examples the ranks are taken among."""
     levels: tuple[Level, ...]
-    confidence_auc: float | None = None
-    """How well the attacker's own confidence tells good candidates from bad; None when all are of one kind."""
 
     @property
     def smallest_fpr(self) -> float:
@@ -77,6 +77,15 @@ class Audit(Record):
     train: Comparison | None = None
     holdout: Comparison | None = None
     calibration: Calibration | None = None
+    """Ranks of the distance to the nearest candidate; None when the data is unknown or nothing was held out."""
+    relative: Calibration | None = None
+    """Ranks of the same distance divided by the distance to the nearest other real example.
+
+    Some examples are near to anything (a black picture); this asks whether a candidate is nearer than the rest of the
+    world is, so one such example does not set the bar for all.
+    """
+    confidence_auc: float | None = None
+    """How well the attacker's own confidence tells good candidates from bad; None when all are of one kind."""
     matching: str = "greedy"
     given: Mapping[str, Any] = field(default_factory=dict)
     """The threat model: what the attacker held, as JSON values."""
@@ -140,7 +149,9 @@ class Audit(Record):
             "matching": self.matching,
             **_scores(train, ""),
             **_scores(self.holdout, "holdout_"),
-            **_ranks(self.calibration),
+            **_ranks(self.calibration, ""),
+            **_ranks(self.relative, "relative_"),
+            "confidence_auc": self.confidence_auc,
             "candidate_confidence": found.confidence,
             "candidate_certified": found.certified,
             "candidate_p_values": found.p_values,
@@ -200,6 +211,7 @@ _PARTS: dict[str, Callable[[dict[str, Any]], Record]] = {
     "train": _comparison,
     "holdout": _comparison,
     "calibration": _calibration,
+    "relative": _calibration,
 }
 
 
@@ -229,25 +241,31 @@ def _scores(beside: Comparison | None, prefix: str) -> dict[str, Any]:
     return {prefix + name: None if beside is None else getattr(beside, name) for name in names}
 
 
-def _ranks(calibration: Calibration | None) -> dict[str, Any]:
-    if calibration is None:
-        keys = ("p_values", "recovered_at_fpr", "holdout_recovered_at_fpr", "tpr_at_fpr", "fpr_bound", "chance")
-        return dict.fromkeys((*keys, "null_size", "smallest_fpr", "auc", "roc", "confidence_auc"))
-    levels = {f"{level.fpr:g}": level for level in calibration.levels}
-    size = len(calibration.p_values)
-    return {
-        "p_values": calibration.p_values,
-        "recovered_at_fpr": {rate: level.recovered for rate, level in levels.items()},
-        "holdout_recovered_at_fpr": {rate: level.holdout_recovered for rate, level in levels.items()},
-        "tpr_at_fpr": {rate: level.recovered / size for rate, level in levels.items()},
-        "fpr_bound": {rate: level.bound for rate, level in levels.items()},
-        "chance": {rate: level.chance for rate, level in levels.items()},
-        "null_size": calibration.null_size,
-        "smallest_fpr": calibration.smallest_fpr,
-        "auc": calibration.auc,
-        "roc": {"fpr": calibration.false_positive_rates, "tpr": calibration.true_positive_rates},
-        "confidence_auc": calibration.confidence_auc,
-    }
+def _ranks(calibration: Calibration | None, prefix: str) -> dict[str, Any]:
+    return {prefix + name: None if calibration is None else read(calibration) for name, read in _RANKS.items()}
+
+
+def _by_rate(read: Callable[[Level], float]) -> Callable[[Calibration], dict[str, float]]:
+    return lambda calibration: {f"{level.fpr:g}": read(level) for level in calibration.levels}
+
+
+_RANKS: dict[str, Callable[[Calibration], Any]] = {
+    "p_values": lambda calibration: calibration.p_values,
+    "recovered_at_fpr": _by_rate(lambda level: level.recovered),
+    "holdout_recovered_at_fpr": _by_rate(lambda level: level.holdout_recovered),
+    "tpr_at_fpr": lambda calibration: {
+        f"{level.fpr:g}": level.recovered / len(calibration.p_values) for level in calibration.levels
+    },
+    "fpr_bound": _by_rate(lambda level: level.bound),
+    "chance": _by_rate(lambda level: level.chance),
+    "smallest_fpr": lambda calibration: calibration.smallest_fpr,
+    "null_size": lambda calibration: calibration.null_size,
+    "auc": lambda calibration: calibration.auc,
+    "roc": lambda calibration: {
+        "fpr": calibration.false_positive_rates,
+        "tpr": calibration.true_positive_rates,
+    },
+}
 
 
 def _split(record: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -1,0 +1,109 @@
+"""What a report shows: each recovery beside the training example it gives away."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from exhume.records import Audit
+from exhume.records.comparison import CERTIFIED_WITHIN
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exhibit:
+    """One recovery, the training example beside it, and the nearest example that nobody trained on."""
+
+    candidate: int
+    recovered: Float[Tensor, "..."]
+    confidence: float
+    certified: bool
+    certificate_p: float | None = None
+    """The p-value of the certificate, where the attack gives one."""
+    example: int | None = None
+    """Which training example stands beside it; None when the data is unknown."""
+    original: Float[Tensor, "..."] | None = None
+    stranger: Float[Tensor, "..."] | None = None
+    """The nearest held-out example."""
+    label: str | None = None
+    mean_square: float | None = None
+    max_error: float | None = None
+    rank_p: float | None = None
+    """The p-value of the training example's rank among held-out ones."""
+
+    @property
+    def false_certificate(self) -> bool:
+        """Whether the certificate is of no training example, as far as the data tells."""
+        return self.certified and self.max_error is not None and self.max_error >= CERTIFIED_WITHIN
+
+
+def exhibits(audit: Audit) -> list[Exhibit]:
+    """Return what to show, certified recoveries first, then nearest first.
+
+    A certified candidate stands beside its nearest training example; every other training example beside the
+    candidate it was matched with. Without data the candidates stand alone, the surest first.
+    """
+    found, train = audit.found, audit.train
+    certified = found.certified.nonzero()[:, 0].tolist()
+    if train is None:
+        rest = [c for c in found.confidence.argsort(descending=True, stable=True).tolist() if not found.certified[c]]
+        return [_alone(audit, candidate) for candidate in certified + rest]
+    proven = [(c, e) for c in certified if (e := int(train.nearest_examples[c])) >= 0]
+    shown = {example for _, example in proven}
+    matched = [(c, e) for c, e in train.pairs.tolist() if not found.certified[c] and e not in shown]
+    beside = [_beside(audit, candidate, example) for candidate, example in proven + matched]
+    return sorted(beside, key=lambda one: (not one.certified, one.mean_square))
+
+
+def _alone(audit: Audit, candidate: int) -> Exhibit:
+    found = audit.found
+    return Exhibit(
+        candidate=candidate,
+        recovered=found.inputs[candidate],
+        confidence=float(found.confidence[candidate]),
+        certified=bool(found.certified[candidate]),
+        certificate_p=None if found.p_values is None else _finite(float(found.p_values[candidate])),
+    )
+
+
+def _beside(audit: Audit, candidate: int, example: int) -> Exhibit:
+    train, holdout, calibration = audit.train, audit.holdout, audit.calibration
+    assert train is not None
+    if audit.found.certified[candidate]:
+        square, error = train.nearest_distances[candidate], train.nearest_errors[candidate]
+    else:
+        row = int((train.pairs[:, 0] == candidate).nonzero()[0, 0])
+        square, error = train.curve[row], train.max_error[row]
+    label = int(train.labels[example])
+    return Exhibit(
+        **vars(_alone(audit, candidate))
+        | {
+            "example": example,
+            "original": train.examples[example],
+            "stranger": holdout.examples[holdout.nearest_examples[candidate]] if holdout and len(holdout) else None,
+            "label": audit.classes[label] if label < len(audit.classes) else str(label),
+            "mean_square": float(square) / max(1, train.examples[example].numel()),
+            "max_error": float(error),
+            "rank_p": None if calibration is None else float(calibration.p_values[example]),
+        }
+    )
+
+
+def pictures(audit: Audit) -> bool:
+    """Tell whether the inputs can be shown as pictures; what has one axis is a row of a table."""
+    return audit.found.inputs.ndim in (3, 4) and min(audit.found.inputs.shape[-2:]) > 1
+
+
+def picture(values: Float[Tensor, "..."], bounds: tuple[float, float] | None) -> UInt8[np.ndarray, "height width rgb"]:
+    """Turn one image (channels first, or none) into bytes; values beyond the range are cut, odd channels averaged."""
+    low, high = bounds or (0.0, 1.0)
+    image = values.double() if values.ndim == 3 else values.double()[None]
+    image = image if len(image) in (1, 3) else image.mean(0, keepdim=True)
+    image = ((image - low) / (high - low)).nan_to_num(0.0).clamp(0, 1)
+    pixels = (image.expand(3, -1, -1).permute(1, 2, 0) * 255).round()
+    return pixels.numpy().astype(np.uint8)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,192 @@
+"""Figures of an audit: the gallery, the curve against its null, the ROC, and the singular values behind a rank.
+
+Drawn on matplotlib's figures directly, without pyplot, so nothing here touches the state of a program that plots too.
+"""
+
+import io
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from exhume.evaluation.verdict import plural
+from exhume.records import Audit
+from exhume.records.comparison import FINE, GOOD
+from exhume.report.exhibits import Exhibit, exhibits, picture, pictures
+from exhume.storage import write_atomically
+
+INK, MUTED, GRID = "#262320", "#7d766c", "#e3ddd2"
+TRAINED, HELD_OUT = "#b3491f", "#3f6a8a"
+GALLERY_MOST, GALLERY_COLUMNS = 60, 10
+PNG_DPI = 160
+
+
+def figures(audit: Audit) -> dict[str, Figure]:
+    """Draw every figure the audit has material for, by name."""
+    drawn = {name: draw(audit) for name, draw in _FIGURES.items()}
+    return {name: figure for name, figure in drawn.items() if figure is not None}
+
+
+def save_figures(audit: Audit, folder: Path | str) -> list[Path]:
+    """Write every figure as PNG and SVG into ``folder`` and return the paths."""
+    paths = []
+    for name, figure in figures(audit).items():
+        for kind in ("png", "svg"):
+            path = Path(folder) / f"{name}.{kind}"
+            write_atomically(path, render(figure, kind))
+            paths.append(path)
+    return paths
+
+
+def render(figure: Figure, kind: str) -> bytes:
+    """Return a figure as the bytes of a PNG (on white) or SVG (transparent, text as text) file, the same every time."""
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "exhume"}):
+        if kind == "svg":
+            figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+        else:
+            figure.savefig(buffer, format="png", dpi=PNG_DPI, facecolor="white", metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def gallery(audit: Audit) -> Figure | None:
+    """Draw recoveries above the training images they give away, certified ones framed; None for tables."""
+    shown = exhibits(audit)[:GALLERY_MOST] if pictures(audit) else []
+    if not shown:
+        return None
+    rows = 1 if audit.train is None else 2
+    tiles = [_tile(exhibit, audit) for exhibit in shown]
+    height, width = tiles[0].shape[0] // rows, tiles[0].shape[1]
+    gap = max(2, width // 6)
+    columns = min(GALLERY_COLUMNS, len(tiles))
+    lines = math.ceil(len(tiles) / columns)
+    step_x, step_y = width + gap, rows * height + gap
+    mosaic = np.zeros((lines * step_y - gap, columns * step_x - gap, 4), np.uint8)
+    corners = [(index % columns * step_x, index // columns * step_y) for index in range(len(tiles))]
+    for (x, y), tile in zip(corners, tiles, strict=True):
+        mosaic[y : y + rows * height, x : x + width, :3] = tile
+        mosaic[y : y + rows * height, x : x + width, 3] = 255
+    inches = 8.0 / (columns * step_x) * min(1.0, columns / 6)
+    figure = Figure(figsize=(mosaic.shape[1] * inches + 1.0, mosaic.shape[0] * inches + 0.5))
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    axes.imshow(mosaic, interpolation="nearest")
+    axes.set_axis_off()
+    unit = 1 / inches  # one inch in pixels of the mosaic
+    axes.set_xlim(-0.85 * unit, mosaic.shape[1] + 0.15 * unit)
+    axes.set_ylim(mosaic.shape[0] + 0.12 * unit, -0.38 * unit)
+    for (x, y), exhibit in zip(corners, shown, strict=True):
+        if exhibit.certified:
+            frame = (x - 1.0, y - 1.0), width + 1.0, rows * height + 1.0
+            colour = INK if exhibit.false_certificate else TRAINED
+            axes.add_patch(Rectangle(*frame, fill=False, edgecolor=colour, linewidth=1.6))
+    for line in range(lines):
+        for row, word in enumerate(("recovered", "trained on")[:rows]):
+            middle = line * step_y + (row + 0.5) * height
+            axes.text(-0.1 * unit, middle, word, ha="right", va="center", fontsize=8, color=MUTED)
+    proof = "framed: certified without seeing the data" if audit.certified else "no recovery carries a proof"
+    axes.text(0, -0.14 * unit, proof, ha="left", va="bottom", fontsize=9, color=TRAINED if audit.certified else MUTED)
+    return figure
+
+
+def curve(audit: Audit) -> Figure | None:
+    """Draw the reconstruction curve against the same curve on held-out data; None when the data is unknown."""
+    if audit.train is None or len(audit.train.curve) == 0:
+        return None
+    figure, axes = _axes()
+    size = audit.train.examples[0].numel()
+    floor = 1e-7 * size  # an exact copy has no logarithm; ten thousand times finer than fine is exact enough
+    for beside, colour, name in ((audit.train, TRAINED, "trained on"), (audit.holdout, HELD_OUT, "held out")):
+        if beside is None or len(beside.curve) == 0:
+            continue
+        heights = beside.curve.clamp(min=floor).numpy()
+        axes.plot(np.arange(1, len(heights) + 1), heights, color=colour, linewidth=2, marker="o", markersize=3)
+        axes.annotate(
+            name, (len(heights), heights[-1]), (7, 0), textcoords="offset points", color=colour, va="center", fontsize=9
+        )
+    for cut, word in ((GOOD, "good"), (FINE, "fine")):
+        axes.axhline(cut * size, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
+        axes.annotate(
+            word, (0, cut * size), (4, 3), xycoords=("axes fraction", "data"), textcoords="offset points",
+            color=MUTED, fontsize=8,
+        )  # fmt: skip
+    axes.set_yscale("log")
+    axes.set_xlabel(f"{plural(audit)}, nearest first")
+    axes.set_ylabel("squared distance")
+    axes.margins(x=0.02)
+    return figure
+
+
+def roc(audit: Audit) -> Figure | None:
+    """Draw true against false positives, with what the held-out set cannot resolve shaded; None without a null."""
+    calibration = audit.calibration
+    if calibration is None:
+        return None
+    figure, axes = _axes(width=4.2)
+    axes.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
+    axes.axvspan(0, calibration.smallest_fpr, color=GRID, linewidth=0)
+    axes.plot(
+        calibration.false_positive_rates.numpy(),
+        calibration.true_positive_rates.numpy(),
+        color=TRAINED,
+        linewidth=2,
+        clip_on=False,
+    )
+    axes.text(0.96, 0.06, f"area {calibration.auc:.3f}", ha="right", fontsize=9, color=INK, transform=axes.transAxes)
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="false positives (held out)", ylabel="true positives (trained on)")
+    return figure
+
+
+def spectrum(audit: Audit) -> Figure | None:
+    """Draw the singular values an attack found, those it takes for training examples in colour; None without any."""
+    values = np.array(audit.found.diagnostics.get("singular_values") or [], dtype=float)
+    if values.size == 0 or not (values > 0).any():
+        return None
+    figure, axes = _axes()
+    heights = np.clip(values, values[values > 0].min(), None)
+    rank = audit.training_size_estimate or 0
+    places = np.arange(1, len(values) + 1)
+    axes.scatter(places[:rank], heights[:rank], s=10, color=TRAINED, linewidths=0)
+    axes.scatter(places[rank:], heights[rank:], s=10, color=MUTED, linewidths=0)
+    if 0 < rank < len(values):
+        axes.axvline(rank + 0.5, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
+        axes.annotate(
+            f"{rank} training {plural(audit)}", (rank + 0.5, 0.94), (6, 0), xycoords=("data", "axes fraction"),
+            textcoords="offset points", color=TRAINED, fontsize=9, va="top",
+        )  # fmt: skip
+    axes.set_yscale("log")
+    axes.set_xlabel("index")
+    axes.set_ylabel("singular value of the first layer's change")
+    return figure
+
+
+_FIGURES: dict[str, Callable[[Audit], Figure | None]] = {
+    "gallery": gallery,
+    "curve": curve,
+    "roc": roc,
+    "spectrum": spectrum,
+}
+
+
+def _axes(width: float = 6.4, height: float = 3.6) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.add_subplot()
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(GRID)
+    axes.tick_params(which="both", color=GRID, labelcolor=MUTED, labelsize=8)
+    axes.xaxis.label.set(color=INK, fontsize=9)
+    axes.yaxis.label.set(color=INK, fontsize=9)
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def _tile(exhibit: Exhibit, audit: Audit) -> np.ndarray:
+    shown = [exhibit.recovered] if exhibit.original is None else [exhibit.recovered, exhibit.original]
+    return np.concatenate([picture(image, audit.bounds) for image in shown])

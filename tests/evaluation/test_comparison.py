@@ -1,0 +1,31 @@
+"""Distances to the nearest, against tables held whole."""
+
+import pytest
+import torch
+
+from exhume.evaluation import comparison
+from exhume.evaluation.distances import UnitScale, squared_distances
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 20])
+def test_neighbours_are_found_slice_by_slice(make_data, monkeypatch, size):
+    monkeypatch.setattr(comparison, "SLICE", 4)
+    data = make_data((1, 8, 8), size)
+    scale = UnitScale.of(data)
+    table = squared_distances(scale(data.train.inputs), scale(data.train.inputs))
+    table.fill_diagonal_(torch.inf)
+    torch.testing.assert_close(comparison.neighbour_distances(data.train.inputs, scale), table.amin(1))
+
+
+def test_each_example_knows_its_nearest_candidate_and_each_candidate_its_nearest_example(make_data):
+    data = make_data((30,), 9)
+    scale = UnitScale.of(data)
+    candidates = data.holdout.inputs
+    beside = comparison.compare(candidates, data.train, scale)
+    table = squared_distances(scale(candidates), scale(data.train.inputs))
+    torch.testing.assert_close(beside.example_distances, table.amin(0))
+    torch.testing.assert_close(beside.nearest_distances, table.amin(1))
+    assert beside.nearest_examples.tolist() == table.argmin(1).tolist()
+    torch.testing.assert_close(
+        comparison.example_distances(candidates, data.train.inputs, scale), beside.example_distances
+    )
