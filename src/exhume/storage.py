@@ -42,7 +42,10 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
 
 def save_bundle(path: Path, kind: str, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Save named tensors and JSON values as one safetensors file of the given kind."""
-    header = {"format": FORMAT, "kind": kind, "values": json.dumps(values, allow_nan=False)}
+    try:
+        header = {"format": FORMAT, "kind": kind, "values": json.dumps(values, allow_nan=False)}
+    except (TypeError, ValueError) as error:
+        raise RecordError(f"A {kind} with values that JSON cannot hold cannot be saved ({error}).") from error
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     write_atomically(path, serialise(plain, metadata=header))
 
@@ -56,7 +59,7 @@ def load_bundle(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor
             header = file.metadata() or {}
             tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         values = json.loads(header.get("values", "null"))
-    except (safetensors.SafetensorError, ValueError, OSError) as error:
+    except (safetensors.SafetensorError, ValueError, OSError, RecursionError) as error:
         raise RecordError(f"{path} is truncated or not a safetensors file ({error}).") from error
     if header.get("format") != FORMAT or header.get("kind") != kind or not isinstance(values, dict):
         raise RecordError(f"{path} is not a saved {kind} of this version of exhume ({FORMAT}).")

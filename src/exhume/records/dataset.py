@@ -6,7 +6,7 @@ from pathlib import Path
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from exhume.records.record import Bounds, Record, fits, pair, present
+from exhume.records.record import Bounds, Record, check_lengths, fits, pair, present
 from exhume.storage import group, load_bundle, save_bundle, ungroup
 
 
@@ -77,5 +77,12 @@ class Dataset(Record):
                 bounds=pair(values["bounds"]),
                 features=None if values["features"] is None else tuple(values["features"]),
                 offset=tensors.get("offset"),
-                **{name: Split(**split) if split else None for name, split in splits.items()},  # type: ignore[arg-type]
+                train=_read_split(splits["train"]),
+                holdout=_read_split(splits["holdout"]),
+                test=_read_split(splits["test"]) if splits["test"] else None,
             )
+
+
+def _read_split(tensors: dict[str, Tensor]) -> Split:
+    check_lengths(inputs=tensors["inputs"], labels=tensors["labels"], **present(targets=tensors.get("targets")))
+    return Split(**tensors)

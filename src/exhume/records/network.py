@@ -42,7 +42,7 @@ class AttackerView(Record):
     """Set when exhume built the model; only such a view can be saved."""
 
     def __post_init__(self) -> None:
-        expected = {name: tensor.shape for name, tensor in self.model.state_dict().items()}
+        expected = _shapes(self.model)
         for when, weights in (("final", self.final), ("initial", self.initial)):
             if weights is not None:
                 check_weights(weights, expected, when)
@@ -87,10 +87,8 @@ class AttackerView(Record):
         """Return the same view with its weights on ``device``."""
         return replace(
             self,
-            final={name: tensor.to(device) for name, tensor in self.final.items()},
-            initial=None
-            if self.initial is None
-            else {name: tensor.to(device) for name, tensor in self.initial.items()},
+            final=_moved(self.final, device),
+            initial=None if self.initial is None else _moved(self.initial, device),
             offset=None if self.offset is None else self.offset.to(device),
         )
 
@@ -103,8 +101,9 @@ class AttackerView(Record):
     @classmethod
     def load(cls, path: Path | str) -> "AttackerView":
         """Load what :meth:`save` wrote."""
-        network = _unpack_network(path, "view")
-        return cls(model=network["architecture"].build(network["input_shape"], network.pop("outputs")), **network)
+        with fits(path, "view"):
+            network = _unpack_network(path, "view")
+            return cls(model=network["architecture"].build(network["input_shape"], network.pop("outputs")), **network)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -148,11 +147,24 @@ class Victim(Record):
     @classmethod
     def load(cls, path: Path | str) -> "Victim":
         """Load what :meth:`save` wrote."""
-        return cls(**_unpack_network(path, "victim"))
+        with fits(path, "victim"):
+            victim = cls(**_unpack_network(path, "victim"))
+            expected = _shapes(victim.architecture.build(victim.input_shape, victim.outputs))
+            check_shapes(victim.final, expected, "final")
+            check_shapes(victim.initial or {}, expected, "initial")
+            return victim
 
 
 def check_weights(weights: Weights, expected: Mapping[str, torch.Size], when: str) -> None:
     """Raise :class:`WeightsError` unless ``weights`` have the expected names and shapes and only finite values."""
+    check_shapes(weights, expected, when)
+    for name, tensor in weights.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise WeightsError(f"The {when} weights hold NaN or infinite values in {name}: the training diverged.")
+
+
+def check_shapes(weights: Weights, expected: Mapping[str, torch.Size], when: str) -> None:
+    """Raise :class:`WeightsError` unless ``weights`` have the expected names and shapes."""
     missing, unknown = sorted(expected.keys() - weights.keys()), sorted(weights.keys() - expected.keys())
     if missing or unknown:
         raise WeightsError(
@@ -164,8 +176,10 @@ def check_weights(weights: Weights, expected: Mapping[str, torch.Size], when: st
             raise WeightsError(
                 f"The {when} weights have {name} of shape {tuple(tensor.shape)}, the model {tuple(expected[name])}."
             )
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise WeightsError(f"The {when} weights hold NaN or infinite values in {name}: the training diverged.")
+
+
+def _shapes(model: nn.Module) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in model.state_dict().items()}
 
 
 def _moved(weights: Weights, device: str | torch.device) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ from typing import Any
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from exhume.records.record import Record, fits
+from exhume.records.record import Record, check_lengths, fits
 from exhume.storage import load_bundle, save_bundle
 
 
@@ -30,6 +30,10 @@ class Outcome(StrEnum):
     """The objective was still falling when the steps ran out."""
     NOTHING_FOUND = "nothing found"
     """The attack applied and found nothing it would stand by."""
+
+
+REQUIRED = ("inputs", "certified", "confidence")
+PER_CANDIDATE = (*REQUIRED, "duals", "p_values")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -76,5 +80,9 @@ class Reconstruction(Record):
         """Load what :meth:`save` wrote."""
         values, tensors = load_bundle(Path(path), "reconstruction")
         with fits(path, "reconstruction"):
+            check_lengths(**{name: tensors[name] for name in PER_CANDIDATE if name in REQUIRED or name in tensors})
+            misplaced = values.keys() & {*PER_CANDIDATE, "history"}
+            if misplaced:
+                raise ValueError(f"{min(misplaced)} is not a tensor")
             everything: dict[str, Any] = values | tensors | {"outcome": Outcome(values["outcome"])}
             return cls(**everything)

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from exhume.errors import RecordError
+from exhume.errors import ExhumeError, RecordError
 
 Bounds = tuple[float, float]
 
@@ -41,13 +41,23 @@ class fits:  # noqa: N801 - reads as a phrase: with fits(path, "victim")
         return None
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, KeyError | TypeError | ValueError | AttributeError):
+        if isinstance(error, RecordError):  # it has said its sentence
+            return
+        if isinstance(error, ExhumeError | LookupError | TypeError | ValueError | AttributeError | RuntimeError):
             raise RecordError(f"{self.path} does not hold a complete {self.kind} ({error}).") from error
 
 
 def present(**tensors: Tensor | None) -> dict[str, Tensor]:
     """Keep the tensors that are there."""
     return {name: tensor for name, tensor in tensors.items() if tensor is not None}
+
+
+def check_lengths(**tensors: Tensor) -> None:
+    """Raise ValueError unless the tensors have as many rows each; how a loader notices parts of different records."""
+    (first, rows), *others = ((name, len(tensor)) for name, tensor in tensors.items())
+    for name, other in others:
+        if other != rows:
+            raise ValueError(f"there are {rows} {first} but {other} {name}")
 
 
 def pair(values: Any) -> Bounds | None:
