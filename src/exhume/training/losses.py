@@ -17,12 +17,16 @@ Outputs = Float[Tensor, "example output"]
 class Loss(ABC):
     """A mean over examples, and the targets it is a function of."""
 
-    curvature: ClassVar[float]
-    """The largest second derivative of one example's loss by the outputs: what limits a stable step."""
+    attained: ClassVar[bool]
+    """Whether some outputs reach the minimum; cross-entropies only approach it, with weights that grow for ever."""
 
     @abstractmethod
     def __call__(self, outputs: Outputs, targets: Tensor) -> Float[Tensor, ""]:
         """Return the loss of a batch."""
+
+    @abstractmethod
+    def curvature(self, outputs: int) -> float:
+        """Return the largest second derivative of one example's loss by its outputs: what limits a stable step."""
 
     @abstractmethod
     def encode(self, labels: Int[Tensor, " example"], classes: int) -> Tensor:
@@ -60,11 +64,15 @@ def signed_or_centred(labels: Int[Tensor, " example"], classes: int) -> Outputs:
 class MeanSquares(Loss):
     """``½ · mean((f − y)²)`` over examples and outputs."""
 
-    curvature = 1.0
+    attained = True
 
     def __call__(self, outputs: Outputs, targets: Tensor) -> Float[Tensor, ""]:
         """Return half the mean square."""
         return 0.5 * functional.mse_loss(outputs, targets)
+
+    def curvature(self, outputs: int) -> float:
+        """A mean over outputs shares the curvature among them."""
+        return 1.0 / outputs
 
     def encode(self, labels: Int[Tensor, " example"], classes: int) -> Tensor:
         """Code labels as ±1 or as centred one-hot rows."""
@@ -75,11 +83,15 @@ class MeanSquares(Loss):
 class Huber(Loss):
     """Half squares near the target, straight lines beyond a distance of one; the mean over examples and outputs."""
 
-    curvature = 1.0
+    attained = True
 
     def __call__(self, outputs: Outputs, targets: Tensor) -> Float[Tensor, ""]:
         """Return the mean Huber loss."""
         return functional.huber_loss(outputs, targets)
+
+    def curvature(self, outputs: int) -> float:
+        """A mean over outputs shares the curvature among them."""
+        return 1.0 / outputs
 
     def encode(self, labels: Int[Tensor, " example"], classes: int) -> Tensor:
         """Code labels as ±1 or as centred one-hot rows."""
@@ -90,11 +102,15 @@ class Huber(Loss):
 class BinaryCrossEntropy(Loss):
     """Logistic loss of one output for two classes, labelled 0 and 1."""
 
-    curvature = 0.25
+    attained = False
 
     def __call__(self, outputs: Outputs, targets: Tensor) -> Float[Tensor, ""]:
         """Return the mean logistic loss."""
         return functional.binary_cross_entropy_with_logits(outputs, targets)
+
+    def curvature(self, outputs: int) -> float:
+        """Largest at even odds."""
+        return 0.25
 
     def encode(self, labels: Int[Tensor, " example"], classes: int) -> Tensor:
         """Code labels as 0 and 1."""
@@ -113,11 +129,15 @@ class BinaryCrossEntropy(Loss):
 class CrossEntropy(Loss):
     """Softmax cross-entropy with one output a class, two classes included."""
 
-    curvature = 0.5
+    attained = False
 
     def __call__(self, outputs: Outputs, targets: Tensor) -> Float[Tensor, ""]:
         """Return the mean cross-entropy."""
         return functional.cross_entropy(outputs, targets)
+
+    def curvature(self, outputs: int) -> float:
+        """Largest at even odds between two classes."""
+        return 0.5
 
     def encode(self, labels: Int[Tensor, " example"], classes: int) -> Tensor:
         """Keep class indices."""

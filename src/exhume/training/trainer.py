@@ -1,66 +1,157 @@
 """Train a network and keep both ends of the training."""
 
+import copy
+import math
 import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from exhume.devices import resolve_device
 from exhume.errors import ExhumeError
 from exhume.models.architecture import Architecture
+from exhume.models.linearised import Linearised
 from exhume.models.mlp import MLP
 from exhume.progress import Progress, silent
 from exhume.records import Dataset, Victim
-from exhume.training.losses import LOSSES
+from exhume.training.descent import Checkpoint, Descent, Diverged, fingerprint
+from exhume.training.lazy import lazily_trained, lazy_flow
+from exhume.training.losses import LOSSES, Loss
+from exhume.training.prediction import accuracy, predict
+from exhume.training.settings import Training
+from exhume.training.step_size import fast_lr
+from exhume.version import __version__
+
+RETRIES = 5
+"""How often a learning rate that nobody asked for is quartered when the training diverges under it."""
 
 
 def train(
     data: Dataset,
     *,
-    model: Architecture = MLP(),  # noqa: B008 - frozen settings
-    loss: str = "mse",
-    lr: float = 1e-2,
-    momentum: float = 0.9,
-    steps: int = 5000,
-    stop_loss: float = 1e-10,
-    precision: str = "float32",
-    seed: int = 0,
+    model: Architecture = MLP(),  # noqa: B008 - frozen
     device: str | torch.device = "auto",
     progress: Progress = silent,
+    checkpoint: Path | str | None = None,
+    **settings: Any,
 ) -> Victim:
-    """Train ``model`` on the training split of ``data`` by full-batch gradient descent."""
-    where, dtype = resolve_device(device), getattr(torch, precision)
+    """Train ``model`` on the training split of ``data``.
+
+    Args:
+        data: what to train on; its offset is subtracted first.
+        model: the architecture. Its weights are drawn from ``seed`` alone.
+        device: ``auto`` takes a GPU when there is one.
+        progress: hears where the training stands.
+        checkpoint: a file to save the state to every half minute, and to continue from when it is there. On a CPU an
+            interrupted training ends with the same bits as one that was not. A closed form needs none.
+        **settings: the fields of :class:`~exhume.training.Training`: ``loss``, ``lr``, ``steps``, ``seed`` and so on.
+
+    Returns:
+        The victim, on the CPU. Its ``training`` is the exact record, chosen learning rate included:
+        ``train(data, model=victim.architecture, **victim.training)`` repeats it.
+
+    Raises:
+        ExhumeError: when settings and data do not fit, or the training diverges; the message says what to change.
+    """
+    asked = Training(**settings)
+    if len(data.train) == 0:
+        raise ExhumeError(f"The data set {data.name} has no training examples.")
     started = time.perf_counter()
-    objective = LOSSES[loss]
+    where, dtype = resolve_device(device), getattr(torch, asked.precision)
+    objective = LOSSES[asked.loss]
     outputs = objective.outputs(data)
-    network = model.build(data.input_shape, outputs, torch.Generator().manual_seed(seed)).to(where, dtype)
-    initial = {name: tensor.detach().cpu().clone() for name, tensor in network.state_dict().items()}
-    inputs = data.to_model(data.train.inputs.to(where, dtype))
     targets = objective.targets(data, data.train).to(where)
     targets = targets.to(dtype) if targets.is_floating_point() else targets
-    optimiser = torch.optim.SGD(network.parameters(), lr=lr, momentum=momentum)
-    done = 0
-    for done in range(1, steps + 1):  # noqa: B007
-        optimiser.zero_grad()
-        value = objective(network(inputs), targets)
-        value.backward()
-        optimiser.step()
-        if done % 100 == 0:
-            progress("train", done, steps, f"loss {value.item():.1e}")
-            if not torch.isfinite(value):
-                raise ExhumeError(f"The training diverged within {done} steps; lower the learning rate {lr:g}.")
-            if value < stop_loss:
-                break
-    settings: dict[str, Any] = {"loss": loss, "optimiser": "sgd", "lr": lr, "momentum": momentum, "seed": seed}
-    return Victim(
+    inputs = data.to_model(data.train.inputs.to(where, dtype))
+    generator = torch.Generator().manual_seed(asked.seed)
+    network = model.build(data.input_shape, outputs, generator).to(where, dtype)
+    initial = _copied(network.state_dict())
+
+    used = asked.resolved(examples=len(inputs), fast_lr=lambda: fast_lr(network, inputs, asked))
+    if used.has_closed_form:
+        result = _solve(network, inputs, targets, used)
+    else:
+        identity = fingerprint(asked.describe() | {"model": model.describe()}, inputs, targets)
+        file = None if checkpoint is None else Checkpoint(Path(checkpoint), identity)
+        trained = Linearised(network) if used.linearised else network
+        descent, end = _descend(trained, inputs, targets, objective, used, generator, progress, file, asked.lr is None)
+        used = descent.settings
+        result = {"steps": descent.step, "ended_by": end, "seconds": descent.seconds}
+    victim = Victim(
         architecture=model,
         initial=initial,
-        final={name: tensor.detach().cpu().clone() for name, tensor in network.state_dict().items()},
+        final=_copied(network.state_dict()),
         input_shape=data.input_shape,
         outputs=outputs,
         bounds=data.bounds,
         offset=data.offset,
+        linearised=used.linearised,
         dataset=data.name,
-        training=settings,
-        result={"steps": done, "loss": value.item(), "seconds": time.perf_counter() - started},
+        training=used.describe(),
     )
+    said = predict(victim, data.train.inputs)
+    measured = {
+        "loss": objective(said, targets.cpu()).item(),
+        "accuracy": accuracy(victim, data.train),
+        "seconds": time.perf_counter() - started,
+        "device": str(where),
+        "versions": {"exhume": __version__, "torch": torch.__version__},
+    }
+    return replace(victim, result=measured | result)
+
+
+def _descend(
+    network: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    objective: Loss,
+    settings: Training,
+    generator: torch.Generator,
+    progress: Progress,
+    checkpoint: Checkpoint | None,
+    may_lower_lr: bool,
+) -> tuple[Descent, str]:
+    """Walk downhill, starting over with smaller steps where the chosen ones turn out too large."""
+    start, order = _copied(network.state_dict()), generator.get_state()
+    saved = None if checkpoint is None else checkpoint.load()
+    if saved is not None:
+        settings = replace(settings, lr=saved[0]["lr"])
+    for retries in range(RETRIES, -1, -1):
+        descent = Descent(network, inputs, targets, objective, settings, generator)
+        if saved is not None:
+            descent.unpack(*saved)
+        try:
+            return descent, descent.run(progress, checkpoint)
+        except Diverged:
+            if not may_lower_lr or retries == 0 or settings.lr is None:
+                raise
+        settings, saved = replace(settings, lr=settings.lr / 4.0), None
+        network.load_state_dict(start)
+        generator.set_state(order)
+    raise AssertionError("the last try returns or raises")
+
+
+def _solve(network: nn.Module, inputs: Tensor, targets: Tensor, settings: Training) -> dict[str, Any]:
+    """Give the network the weights its linearised training ends with, and return how it ended."""
+    model = copy.deepcopy(network).double()
+    weights = {name: weight.detach() for name, weight in model.state_dict().items()}
+    wide_inputs, wide_targets = inputs.double(), targets.double()
+    flow = lazy_flow(model, weights, wide_inputs, wide_targets)
+    pace = (settings.lr or 0.0) / (1.0 - settings.momentum)  # how much time of the flow a step with momentum makes
+    limit = math.inf if settings.steps is None else settings.steps * pace
+    time_taken = flow.time_to(settings.stop_loss or 0.0, limit)
+    network.load_state_dict(lazily_trained(model, weights, wide_inputs, flow, time_taken))
+    forever = math.isinf(time_taken)
+    return {
+        "steps": None if forever else round(time_taken / pace),
+        "flow_time": None if forever else time_taken,
+        "ended_by": "loss" if time_taken < limit else "convergence" if forever else "steps",
+    }
+
+
+def _copied(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: weight.detach().cpu().clone() for name, weight in weights.items()}

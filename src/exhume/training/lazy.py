@@ -1,0 +1,81 @@
+"""Linearised training in closed form.
+
+A network that is linear in its weights, trained on ``½·mean((f − y)²)`` by gradient flow, has the residual
+``exp(−K t/n)(y − f0)`` at time ``t``, with ``K`` the tangent kernel between all outputs at all examples and ``n`` the
+number of targets (Lee et al. 2019). So its weights have moved by ``J(X)ᵀ·duals`` with
+``duals = K⁻¹(I − exp(−K t/n))(y − f0)`` (Loo et al. 2023, section 4.1): one eigendecomposition, no steps.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from scipy.optimize import brentq
+from torch import Tensor, nn
+
+from exhume.models.tangent import Weights, change_from, kernel_blocks, outputs_of
+
+
+@dataclass(frozen=True)
+class Flow:
+    """The gradient flow of half mean squares in the eigenbasis of the kernel."""
+
+    rates: Float[Tensor, " target"]
+    """Eigenvalues of ``K``, over the number of targets."""
+    basis: Float[Tensor, "target target"]
+    residual: Float[Tensor, " target"]
+    """``y − f0`` in the basis."""
+
+    @classmethod
+    def of(cls, kernel: Float[Tensor, "target target"], residual: Float[Tensor, " target"]) -> "Flow":
+        """Diagonalise the flow of a kernel from an initial residual."""
+        values, vectors = torch.linalg.eigh(kernel)
+        return cls(values.clamp_min(0.0) / len(values), vectors, vectors.T @ residual)
+
+    def loss(self, time: float) -> float:
+        """Return the loss at a time, infinity included."""
+        return 0.5 * (self.residual * self._decay(time)).square().mean().item()
+
+    def duals(self, time: float) -> Float[Tensor, " target"]:
+        """Return ``K⁻¹(I − exp(−K t/n))(y − f0)``, with directions the kernel does not see left alone."""
+        count = len(self.rates)
+        seen = self.rates > self.rates[-1] * count * torch.finfo(self.rates.dtype).eps
+        grown = torch.where(seen, (1.0 - self._decay(time)) / torch.where(seen, self.rates, 1.0), 0.0)
+        return self.basis @ (grown * self.residual) / count
+
+    def time_to(self, loss: float, limit: float) -> float:
+        """Return when the loss is down to ``loss``, or ``limit`` when it is not by then."""
+        if loss <= 0.0 or self.loss(limit) > loss:
+            return limit
+        if self.loss(0.0) <= loss:
+            return 0.0
+        late = 1.0 / self.rates[-1].item()
+        while self.loss(late) > loss:
+            late *= 2.0
+        found: float = brentq(lambda time: math.log(self.loss(time) / loss), 0.0, late, xtol=1e-14 * late, rtol=1e-12)
+        return min(found, limit)
+
+    def _decay(self, time: float) -> Tensor:
+        if math.isinf(time):
+            return (self.rates <= self.rates[-1] * len(self.rates) * torch.finfo(self.rates.dtype).eps).to(self.rates)
+        return torch.exp(-self.rates * time)
+
+
+def lazy_flow(
+    model: nn.Module, weights: Weights, inputs: Float[Tensor, "example ..."], targets: Float[Tensor, "example output"]
+) -> Flow:
+    """Return the flow of ``model`` linearised at ``weights``; give it float64."""
+    kernel = kernel_blocks(model, weights, inputs).reshape(targets.numel(), targets.numel())
+    with torch.no_grad():
+        residual = targets - outputs_of(model, weights, inputs)
+    return Flow.of(kernel, residual.reshape(-1))
+
+
+def lazily_trained(
+    model: nn.Module, weights: Weights, inputs: Float[Tensor, "example ..."], flow: Flow, time: float
+) -> dict[str, Tensor]:
+    """Return the weights a linearised network has at a time."""
+    outputs = len(flow.rates) // len(inputs)
+    change = change_from(model, weights, inputs, flow.duals(time).reshape(len(inputs), outputs))
+    return {name: weight + change[name] if name in change else weight for name, weight in weights.items()}

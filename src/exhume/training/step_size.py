@@ -1,0 +1,56 @@
+"""How large a step of gradient descent may be."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from exhume.models.mlp import ScaledLinear
+from exhume.models.tangent import change_from, outputs_of, response
+from exhume.training.losses import LOSSES, Loss
+from exhume.training.settings import Training
+
+POWER_STEPS = 30
+
+
+def stable_lr(
+    network: nn.Module, inputs: Float[Tensor, "example ..."], objective: Loss, momentum: float, weight_decay: float
+) -> float:
+    """Return the learning rate beyond which full-batch descent overshoots, at the present weights.
+
+    Descent with momentum ``β`` is stable on a curvature ``h`` up to ``2(1 + β)/h``. In a network near linear in its
+    weights, ``h`` is at most the curvature of the loss by the outputs times the largest eigenvalue of the tangent
+    kernel, over the number of examples; power iteration finds that eigenvalue without forming the kernel.
+    """
+    weights = {name: weight.detach() for name, weight in network.state_dict().items()}
+    outputs = _outputs(network, inputs)
+    duals = torch.randn(len(inputs), outputs, generator=torch.Generator().manual_seed(0)).to(inputs)
+    eigenvalue = 0.0
+    for _ in range(POWER_STEPS):
+        size = torch.linalg.norm(duals).item()
+        if size == 0.0 or not math.isfinite(size):
+            break
+        duals = response(network, weights, inputs, change_from(network, weights, inputs, duals / size))[1]
+        eigenvalue = torch.linalg.norm(duals).item()
+    curvature = objective.curvature(outputs) * eigenvalue / len(inputs) + weight_decay
+    return 2.0 * (1.0 + momentum) / curvature if curvature > 0.0 else math.inf
+
+
+def _outputs(network: nn.Module, inputs: Tensor) -> int:
+    return outputs_of(network, network.state_dict(), inputs[:1]).shape[1]
+
+
+def fast_lr(network: nn.Module, inputs: Float[Tensor, "example ..."], settings: Training) -> float:
+    """Return the learning rate of the fast schedule: near the gradient flow, and safe if the kernel grows.
+
+    A tenth of the stable rate follows the flow. Where weights start small or grow for ever the stable rate falls as
+    they grow, so there is an upper bound too, in proportion to how the loss and the layers scale gradients down.
+    """
+    if settings.optimiser == "adam":
+        return 1e-3
+    objective = LOSSES[settings.loss]
+    stable = stable_lr(network, inputs, objective, settings.momentum, settings.weight_decay)
+    scales = [layer.weight_scale**2 for layer in network.modules() if isinstance(layer, ScaledLinear)]
+    bound = 0.1 / objective.curvature(_outputs(network, inputs)) if objective.attained else 0.01
+    return min(stable / 10.0, bound / max(scales, default=1.0))
