@@ -111,6 +111,8 @@ def test_available_tells_what_is_here_and_where(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
+        ("", "Name a source or a path. Known sources are digits"),
+        ("~nobody-of-this-name/data", "cannot be read"),
         ("minst", "Did you mean 'mnist'"),
         ("nothing/here.npz", "no file or folder of that name"),
         ("x" * 5_000, "cannot be read"),

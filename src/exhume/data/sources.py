@@ -105,13 +105,15 @@ def available(data_dir: Path | str | None = None) -> list[Availability]:
 def read_source(name: str | Path, *, label: str | None = None, data_dir: Path | str | None = None) -> Source:
     """Read a source by its name, or from a path: an ``.npz`` or ``.csv`` file, or a folder of images."""
     known = KNOWN.get(name) if isinstance(name, str) else None
+    if not str(name):
+        raise DataError(f"Name a source or a path.{_suggestion('')}")
     if label is not None and (known or Path(name).suffix.lower() != ".csv"):
         raise DataError(f"Only a CSV file takes a label column; {name} brings its own labels.")
     if known is not None:
         return known.read() if isinstance(known, Bundled) else known.read(locate(str(name), known, data_dir))
     try:
         return _read_path(Path(name).expanduser(), label)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # RuntimeError: the home of a user that does not exist
         raise DataError(f"{name} cannot be read ({error}).") from error
 
 
