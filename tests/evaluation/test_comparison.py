@@ -2,13 +2,14 @@
 
 import pytest
 import torch
+from synthetic_data import make_data
 
 from exhume.evaluation import comparison
 from exhume.evaluation.distances import UnitScale, squared_distances
 
 
 @pytest.mark.parametrize("size", [1, 7, 8, 20])
-def test_neighbours_are_found_slice_by_slice(make_data, monkeypatch, size):
+def test_neighbours_are_found_slice_by_slice(monkeypatch, size):
     monkeypatch.setattr(comparison, "SLICE", 4)
     data = make_data((1, 8, 8), size)
     scale = UnitScale.of(data)
@@ -17,7 +18,7 @@ def test_neighbours_are_found_slice_by_slice(make_data, monkeypatch, size):
     torch.testing.assert_close(comparison.neighbour_distances(data.train.inputs, scale), table.amin(1))
 
 
-def test_each_example_knows_its_nearest_candidate_and_each_candidate_its_nearest_example(make_data):
+def test_each_example_knows_its_nearest_candidate_and_each_candidate_its_nearest_example():
     data = make_data((30,), 9)
     scale = UnitScale.of(data)
     candidates = data.holdout.inputs

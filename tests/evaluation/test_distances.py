@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from skimage.metrics import normalized_root_mse, peak_signal_noise_ratio
+from synthetic_data import SHAPES, make_data
 
 from exhume.evaluation.distances import (
     UnitScale,
@@ -18,8 +19,6 @@ from exhume.evaluation.distances import (
     squared_distances,
     ssim,
 )
-
-SHAPES = ((1, 8, 8), (1, 25, 25), (3, 32, 32), (30,))
 
 
 def draw(count, shape, seed=0):
@@ -94,7 +93,7 @@ def test_structural_similarity_is_not_a_number_where_there_is_no_image(shape):
     assert ssim(draw(2, shape), draw(2, shape)).isnan().all()
 
 
-def test_images_are_measured_in_their_range_and_tables_in_their_columns_deviation(make_data):
+def test_images_are_measured_in_their_range_and_tables_in_their_columns_deviation():
     pixels = make_data((1, 8, 8), 6)
     bytes_ = make_data((1, 8, 8), 6)
     object.__setattr__(bytes_, "bounds", (0.0, 255.0))
@@ -106,7 +105,7 @@ def test_images_are_measured_in_their_range_and_tables_in_their_columns_deviatio
     torch.testing.assert_close(both.std(0, correction=0), torch.ones(30).double())
 
 
-def test_a_constant_column_is_left_as_it_is(make_data):
+def test_a_constant_column_is_left_as_it_is():
     table = make_data((3,), 4)
     table.train.inputs[:, 1] = table.holdout.inputs[:, 1] = 7.0
     assert UnitScale.of(table)(table.train.inputs).isfinite().all()

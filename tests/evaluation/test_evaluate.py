@@ -3,19 +3,21 @@
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from synthetic_data import SHAPES, make_data, make_found
 
+from exhume.data import load
 from exhume.errors import DataError, RecordError
 from exhume.evaluation import Finding, evaluate, verdict
 from exhume.models.linearised import Linearised
 from exhume.models.mlp import MLP
 from exhume.records import Audit, Outcome, Victim
 
-SHAPES = ((1, 8, 8), (1, 25, 25), (3, 32, 32), (30,))
 SIZE = 24
 
 
@@ -25,7 +27,7 @@ def noise(shape, count, seed=7):
 
 @pytest.mark.parametrize("matching", ["greedy", "optimal"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_permuted_copy_is_found_whole_and_its_null_is_empty(make_data, make_found, shape, matching):
+def test_a_permuted_copy_is_found_whole_and_its_null_is_empty(shape, matching):
     data = make_data(shape, SIZE)
     order = torch.randperm(SIZE, generator=torch.Generator().manual_seed(1))
     audit = evaluate(make_found(data.train.inputs[order]), data, matching=matching)
@@ -41,8 +43,24 @@ def test_a_permuted_copy_is_found_whole_and_its_null_is_empty(make_data, make_fo
         torch.testing.assert_close(audit.train.ssim, torch.ones(SIZE).double())
 
 
+@pytest.mark.parametrize("name", ["digits", "faces", "breast-cancer"])
+def test_near_copies_of_real_data_stand_out_and_other_real_data_does_not(name):
+    data = load(name, size=40, seed=0)
+    blur = 0.002 * torch.randn(data.train.inputs.shape, generator=torch.Generator().manual_seed(0))
+    audit = evaluate(make_found(data.train.inputs + blur), data)
+    assert audit.train.exact == 40
+    assert audit.calibration.level(0.01).recovered == audit.relative.level(0.01).recovered == 40
+    assert audit.calibration.level(0.01).holdout_recovered == 0
+    strangers = load(name, size=40, seed=1)
+    known = torch.cat([data.train.inputs, data.holdout.inputs])
+    apart = (strangers.train.inputs[:, None] != known).flatten(2).any(2).all(1)
+    audit = evaluate(make_found(strangers.train.inputs[apart]), data)
+    assert len(audit.found) > 10
+    assert audit.relative.level(0.01).chance > 1e-3
+
+
 @pytest.mark.parametrize("shape", SHAPES)
-def test_copies_of_held_out_examples_are_no_recovery(make_data, make_found, shape):
+def test_copies_of_held_out_examples_are_no_recovery(shape):
     data = make_data(shape, SIZE)
     audit = evaluate(make_found(data.holdout.inputs), data)
     assert audit.train.good == 0
@@ -53,7 +71,7 @@ def test_copies_of_held_out_examples_are_no_recovery(make_data, make_found, shap
 
 @pytest.mark.parametrize("candidates", [SIZE // 2, 2 * SIZE])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_half_copies_half_noise(make_data, make_found, shape, candidates):
+def test_half_copies_half_noise(shape, candidates):
     data = make_data(shape, SIZE)
     copies = data.train.inputs[: SIZE // 4]
     other = make_data(shape, candidates - len(copies), seed=99).train.inputs
@@ -65,7 +83,7 @@ def test_half_copies_half_noise(make_data, make_found, shape, candidates):
     assert sorted(audit.train.pairs[: SIZE // 4, 1].tolist()) == list(range(SIZE // 4))
 
 
-def test_noise_is_put_down_to_chance(make_data, make_found):
+def test_noise_is_put_down_to_chance():
     beyond_chance = 0
     for seed in range(40):
         data = make_data((1, 8, 8), SIZE, seed=seed)
@@ -75,14 +93,14 @@ def test_noise_is_put_down_to_chance(make_data, make_found):
     assert beyond_chance <= 3  # at a level of 0.01, more has probability 1e-3
 
 
-def test_blurred_copies_leave_traces_without_being_recovered(make_data, make_found):
+def test_blurred_copies_leave_traces_without_being_recovered():
     data = make_data((1, 8, 8), SIZE)
     audit = evaluate(make_found(0.5 * data.train.inputs + 0.5 * noise((1, 8, 8), SIZE)), data)
     assert audit.train.good == 0
     assert verdict(audit).finding is Finding.TRACES
 
 
-def test_one_picture_that_is_near_to_anything_does_not_set_the_bar_for_all(make_data, make_found):
+def test_one_picture_that_is_near_to_anything_does_not_set_the_bar_for_all():
     data = make_data((1, 8, 8), SIZE)
     data.train.inputs[-1] = data.holdout.inputs[-1] = 0.0
     data.holdout.inputs[-1, 0, 0, 0] = 0.01
@@ -92,7 +110,7 @@ def test_one_picture_that_is_near_to_anything_does_not_set_the_bar_for_all(make_
     assert audit.relative.level(0.01).holdout_recovered == 0
 
 
-def test_of_two_equal_examples_neither_is_claimed(make_data, make_found):
+def test_of_two_equal_examples_neither_is_claimed():
     data = make_data((1, 8, 8), SIZE)
     data.holdout.inputs[0] = data.train.inputs[0]
     audit = evaluate(make_found(data.train.inputs), data)
@@ -100,7 +118,7 @@ def test_of_two_equal_examples_neither_is_claimed(make_data, make_found):
     assert audit.relative.level(0.01).recovered == SIZE - 1
 
 
-def test_good_matches_of_easy_data_are_no_recovery_when_the_null_has_as_many(make_data, make_found):
+def test_good_matches_of_easy_data_are_no_recovery_when_the_null_has_as_many():
     data = make_data((1, 8, 8), SIZE)
     for split in (data.train, data.holdout):
         split.inputs.mul_(0.1)  # so dark that any two pictures are a good match
@@ -111,7 +129,7 @@ def test_good_matches_of_easy_data_are_no_recovery_when_the_null_has_as_many(mak
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 1000), candidates=st.integers(1, 20))
-def test_no_order_of_the_candidates_changes_a_score(make_data, make_found, seed, candidates):
+def test_no_order_of_the_candidates_changes_a_score(seed, candidates):
     data = make_data((1, 8, 8), 10, seed=seed)
     inputs = noise((1, 8, 8), candidates, seed)
     order = torch.randperm(candidates, generator=torch.Generator().manual_seed(seed))
@@ -121,7 +139,7 @@ def test_no_order_of_the_candidates_changes_a_score(make_data, make_found, seed,
     torch.testing.assert_close(first.calibration.p_values, second.calibration.p_values)
 
 
-def test_certificates_are_checked_against_the_nearest_training_example(make_data, make_found):
+def test_certificates_are_checked_against_the_nearest_training_example():
     data = make_data((1, 8, 8), SIZE)
     inputs = torch.cat(
         [data.train.inputs[:5], data.train.inputs[:1] + 0.03, data.train.inputs[6:7] + 0.03, noise((1, 8, 8), 2)]
@@ -138,21 +156,21 @@ def test_certificates_are_checked_against_the_nearest_training_example(make_data
     assert "1 of them false" in said.detail
 
 
-def test_an_exact_and_proven_recovery_is_said_first(make_data, make_found):
+def test_an_exact_and_proven_recovery_is_said_first():
     data = make_data((1, 8, 8), SIZE)
     found = make_found(data.train.inputs, certified=torch.ones(SIZE, dtype=torch.bool), outcome=Outcome.CERTIFIED)
     said = verdict(evaluate(found, data))
     assert said.sentence == f"{SIZE} of {SIZE} training images were recovered exactly, each with a proof."
 
 
-def test_false_certificates_alone_are_not_a_recovery(make_data, make_found):
+def test_false_certificates_alone_are_not_a_recovery():
     data = make_data((30,), SIZE)
     audit = evaluate(make_found(data.holdout.inputs, certified=torch.ones(SIZE, dtype=torch.bool)), data)
     assert audit.false_certificates == SIZE
     assert verdict(audit).sentence == "No training record was recovered, and every certificate is false."
 
 
-def test_without_data_only_what_the_attacker_proves_is_reported(make_found):
+def test_without_data_only_what_the_attacker_proves_is_reported():
     found = make_found(
         noise((1, 8, 8), 3),
         certified=torch.tensor([True, True, False]),
@@ -169,7 +187,7 @@ def test_without_data_only_what_the_attacker_proves_is_reported(make_found):
     assert verdict(evaluate(make_found(noise((1, 8, 8), 3)))).finding is Finding.UNPROVEN
 
 
-def test_a_diverged_attack_still_makes_an_audit(make_data, make_found):
+def test_a_diverged_attack_still_makes_an_audit():
     data = make_data((1, 8, 8), SIZE)
     broken = make_found(torch.full((4, 1, 8, 8), math.nan), outcome=Outcome.DIVERGED)
     audit = evaluate(broken, data)
@@ -181,7 +199,7 @@ def test_a_diverged_attack_still_makes_an_audit(make_data, make_found):
     assert verdict(evaluate(nothing, data)).finding is Finding.NOTHING
 
 
-def test_half_diverged_candidates_do_not_hide_the_others(make_data, make_found):
+def test_half_diverged_candidates_do_not_hide_the_others():
     data = make_data((1, 8, 8), SIZE)
     inputs = data.train.inputs.clone()
     inputs[::2, 0, 0, 0] = math.inf
@@ -189,7 +207,7 @@ def test_half_diverged_candidates_do_not_hide_the_others(make_data, make_found):
     assert audit.train.exact == SIZE // 2
 
 
-def test_a_larger_held_out_set_sharpens_the_ranks_and_leaves_the_curve_as_long(make_data, make_found):
+def test_a_larger_held_out_set_sharpens_the_ranks_and_leaves_the_curve_as_long():
     data = make_data((1, 8, 8), 10, holdout=1500)
     audit = evaluate(make_found(data.train.inputs), data)
     assert len(audit.holdout.curve) == len(audit.train.curve) == 10
@@ -197,7 +215,7 @@ def test_a_larger_held_out_set_sharpens_the_ranks_and_leaves_the_curve_as_long(m
     assert audit.calibration.p_values.tolist() == pytest.approx([1 / 1501] * 10)
 
 
-def test_nothing_held_out_means_no_claim_of_rank(make_data, make_found):
+def test_nothing_held_out_means_no_claim_of_rank():
     data = make_data((1, 8, 8), 10, holdout=0)
     audit = evaluate(make_found(data.train.inputs), data)
     assert audit.calibration is None
@@ -205,7 +223,7 @@ def test_nothing_held_out_means_no_claim_of_rank(make_data, make_found):
     assert "nothing was held out" in verdict(audit).detail
 
 
-def test_a_confident_attacker_is_scored(make_data, make_found):
+def test_a_confident_attacker_is_scored():
     data = make_data((1, 8, 8), SIZE)
     inputs = torch.cat([data.train.inputs[:6], noise((1, 8, 8), 6)])
     assert evaluate(make_found(inputs), data).confidence_auc == 1.0
@@ -213,12 +231,12 @@ def test_a_confident_attacker_is_scored(make_data, make_found):
     assert evaluate(make_found(inputs[:6]), data).confidence_auc is None
 
 
-def test_shapes_that_differ_are_refused(make_data, make_found):
+def test_shapes_that_differ_are_refused():
     with pytest.raises(DataError, match=r"\(1, 4, 4\).*\(1, 8, 8\)"):
         evaluate(make_found(noise((1, 4, 4), 2)), make_data((1, 8, 8), 4))
 
 
-def test_the_json_has_the_promised_keys_and_never_a_nan(make_data, make_found):
+def test_the_json_has_the_promised_keys_and_never_a_nan():
     for shape in SHAPES:
         data = make_data(shape, SIZE)
         values = evaluate(make_found(data.train.inputs), data).to_json()
@@ -232,6 +250,12 @@ def test_the_json_has_the_promised_keys_and_never_a_nan(make_data, make_found):
         assert values["seconds"] == 1.5
 
 
+def test_every_key_of_the_json_is_documented():
+    page = Path(__file__).parents[2].joinpath("docs", "evaluation.md").read_text()
+    for key in evaluate(make_found(noise((30,), 3)), make_data((30,), 3)).to_json():
+        assert f"`{key.removeprefix('holdout_').removeprefix('relative_')}`" in page or f"`{key}`" in page
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     shape=st.sampled_from(SHAPES),
@@ -240,9 +264,7 @@ def test_the_json_has_the_promised_keys_and_never_a_nan(make_data, make_found):
     known=st.booleans(),
     spoilt=st.booleans(),
 )
-def test_a_saved_audit_loads_back_equal(
-    make_data, make_found, tmp_path_factory, shape, size, candidates, known, spoilt
-):
+def test_a_saved_audit_loads_back_equal(tmp_path_factory, shape, size, candidates, known, spoilt):
     inputs = noise(shape, candidates)
     if spoilt and candidates:
         inputs[0] = math.nan
@@ -259,14 +281,14 @@ def test_a_saved_audit_loads_back_equal(
     assert Audit.load(path).to_json() == audit.to_json()
 
 
-def test_another_records_file_is_no_audit(make_found, tmp_path):
+def test_another_records_file_is_no_audit(tmp_path):
     make_found(noise((30,), 2)).save(tmp_path / "found.safetensors")
     with pytest.raises(RecordError, match="not a saved audit"):
         Audit.load(tmp_path / "found.safetensors")
 
 
 @pytest.fixture(scope="module")
-def victim(make_data):
+def victim():
     data = make_data((1, 8, 8), SIZE)
     architecture = MLP(width=32, depth=1)
     generator = torch.Generator().manual_seed(0)
@@ -290,7 +312,7 @@ def victim(make_data):
     )
 
 
-def test_with_the_victim_come_accuracy_kernel_distance_and_threat_model(make_data, make_found, victim):
+def test_with_the_victim_come_accuracy_kernel_distance_and_threat_model(victim):
     data = make_data((1, 8, 8), SIZE)
     values = evaluate(make_found(data.train.inputs), data, victim=victim).to_json()
     assert values["train_accuracy"] == 1.0
@@ -302,7 +324,7 @@ def test_with_the_victim_come_accuracy_kernel_distance_and_threat_model(make_dat
     assert evaluate(make_found(data.train.inputs), data, victim=victim.view()).to_json() == values
 
 
-def test_a_view_without_its_start_has_no_kernel_distance(make_data, make_found, victim):
+def test_a_view_without_its_start_has_no_kernel_distance(victim):
     data = make_data((1, 8, 8), SIZE)
     view = replace(victim.view(), initial=None)
     values = evaluate(make_found(data.train.inputs), data, victim=view).to_json()
@@ -310,7 +332,7 @@ def test_a_view_without_its_start_has_no_kernel_distance(make_data, make_found, 
     assert values["threat_model"]["initial weights"] is False
 
 
-def test_a_linearised_network_has_a_kernel_that_never_moves(make_data, make_found, victim):
+def test_a_linearised_network_has_a_kernel_that_never_moves(victim):
     data = make_data((1, 8, 8), SIZE)
     audit = evaluate(make_found(data.train.inputs), data, victim=replace(victim, linearised=True))
     assert audit.network["kernel_distance"] == 0.0

@@ -17,13 +17,13 @@ def threat_model(view: AttackerView) -> dict[str, Any]:
     return {
         "final weights": True,
         "initial weights": view.initial is not None,
-        "architecture": type(view.model).__name__ if view.architecture is None else view.architecture.describe(),
+        "architecture": type(view.model).__name__ if view.architecture is None else repr(view.architecture),
         "input shape": list(view.input_shape),
         "value range": None if view.bounds is None else list(view.bounds),
         "subtracted before use": None
         if offset is None
         else (offset.flatten().tolist() if offset.numel() <= 3 else f"an input of shape {tuple(offset.shape)}"),
-        "linearised": view.linearised,
+        "dynamics": "linearised around the initial weights" if view.linearised else "standard",
         "training": dict(view.training),
         "training inputs": False,
         "training labels": False,

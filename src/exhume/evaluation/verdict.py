@@ -53,22 +53,27 @@ def plural(audit: Audit) -> str:
     return "images" if audit.found.inputs.ndim > 2 else "records"
 
 
+def value_unit(audit: Audit) -> str:
+    """Name what errors of values are measured in."""
+    return "its range" if audit.bounds is not None else "its column's deviation"
+
+
 _NOTHING = "No training input was recovered by this attack; that is no proof of safety."
 
 
 def _without_data(audit: Audit) -> Verdict:
-    things, candidates = plural(audit), len(audit.found)
+    candidates = len(audit.found)
     estimate = audit.training_size_estimate
-    size = "" if estimate is None else f" The weights tell of {estimate} training {things}."
+    size = "" if estimate is None else f" The weights tell of {_training(estimate, audit)}."
     if audit.certified:
         return Verdict(
             finding=Finding.PROVEN,
-            sentence=f"{audit.certified} training {things} {_were(audit.certified)} recovered, each with a proof.",
+            sentence=f"{_training(audit.certified, audit)} {_were(audit.certified)} recovered, each with a proof.",
             detail=f"No data was given to check them against, and the proofs need none.{size}",
         )
     return Verdict(
         finding=Finding.UNPROVEN if candidates else Finding.NOTHING,
-        sentence=f"{candidates} candidates, none with a proof: plausible perhaps, but unproven."
+        sentence=f"No proof for any of the candidates, {candidates} in number: plausible perhaps, but unproven."
         if candidates
         else _NOTHING,
         detail=f"No data was given to check the attack against.{size}",
@@ -90,15 +95,15 @@ def _proven(audit: Audit, train: Comparison) -> Verdict:
     return Verdict(
         finding=Finding.PROVEN if proven else Finding.NOTHING,
         sentence=sentence,
-        detail=f"{audit.certified} certificates, {false or 'none'} of them false. "
-        f"Exact means that no value is off by {EXACT:g} of its range.{null}",
+        detail=f"Certificates: {audit.certified}, {false or 'none'} of them false. "
+        f"Exact means that no value is off by {EXACT:g} of {value_unit(audit)}.{null}",
     )
 
 
 def _recovered(audit: Audit, train: Comparison) -> Verdict:
     things, null = plural(audit), audit.holdout
     against = (
-        "nothing was held out" if not null else f"{null.good} of {len(null)} held-out {things} are matched as well"
+        "nothing was held out" if not null else f"{null.good} of {len(null)} held-out {things} are matched as closely"
     )
     return Verdict(
         finding=Finding.RECOVERED,
@@ -126,7 +131,7 @@ def _put_down_to_chance(audit: Audit) -> str:
         return "Nothing was held out to measure against."
     level, things = audit.relative.levels[0], plural(audit)
     return (
-        f"{level.recovered} training {things} are nearer to a candidate than all but {level.fpr:.0%} of held-out ones; "
+        f"Training {things} nearer to a candidate than all but {level.fpr:.0%} of held-out ones: {level.recovered}; "
         f"chance alone gives as many or more with probability {level.chance:.2g}."
     )
 
@@ -136,6 +141,10 @@ def _beats_null(train: Comparison, null: Comparison | None) -> bool:
     if null is None or null.good == 0:
         return True
     return odds(train.good, train.good + null.good, len(train), len(null)) < BEYOND_CHANCE
+
+
+def _training(count: int, audit: Audit) -> str:
+    return f"{count} training {plural(audit) if count != 1 else plural(audit)[:-1]}"
 
 
 def _were(count: int) -> str:

@@ -31,6 +31,8 @@ class Exhibit:
     max_error: float | None = None
     rank_p: float | None = None
     """The p-value of the training example's rank among held-out ones."""
+    telling: float = 0.0
+    """How near a candidate comes to the training example, measured by the nearest other example; small is telling."""
 
     @property
     def false_certificate(self) -> bool:
@@ -39,10 +41,11 @@ class Exhibit:
 
 
 def exhibits(audit: Audit) -> list[Exhibit]:
-    """Return what to show, certified recoveries first, then nearest first.
+    """Return what to show, certified recoveries first, then the most telling first.
 
     A certified candidate stands beside its nearest training example; every other training example beside the
-    candidate it was matched with. Without data the candidates stand alone, the surest first.
+    candidate it was matched with. Most telling is what a candidate comes nearest to for its surroundings: a face
+    before a black picture. Without data the candidates stand alone, the surest first.
     """
     found, train = audit.found, audit.train
     certified = found.certified.nonzero()[:, 0].tolist()
@@ -53,7 +56,7 @@ def exhibits(audit: Audit) -> list[Exhibit]:
     shown = {example for _, example in proven}
     matched = [(c, e) for c, e in train.pairs.tolist() if not found.certified[c] and e not in shown]
     beside = [_beside(audit, candidate, example) for candidate, example in proven + matched]
-    return sorted(beside, key=lambda one: (not one.certified, one.mean_square))
+    return sorted(beside, key=lambda one: (not one.certified, one.telling, one.mean_square))
 
 
 def _alone(audit: Audit, candidate: int) -> Exhibit:
@@ -68,7 +71,7 @@ def _alone(audit: Audit, candidate: int) -> Exhibit:
 
 
 def _beside(audit: Audit, candidate: int, example: int) -> Exhibit:
-    train, holdout, calibration = audit.train, audit.holdout, audit.calibration
+    train, holdout, ranks = audit.train, audit.holdout, audit.relative
     assert train is not None
     if audit.found.certified[candidate]:
         square, error = train.nearest_distances[candidate], train.nearest_errors[candidate]
@@ -85,7 +88,8 @@ def _beside(audit: Audit, candidate: int, example: int) -> Exhibit:
             "label": audit.classes[label] if label < len(audit.classes) else str(label),
             "mean_square": float(square) / max(1, train.examples[example].numel()),
             "max_error": float(error),
-            "rank_p": None if calibration is None else float(calibration.p_values[example]),
+            "rank_p": None if ranks is None else float(ranks.p_values[example]),
+            "telling": 0.0 if ranks is None else float(ranks.scores[example]),
         }
     )
 
@@ -98,11 +102,11 @@ def pictures(audit: Audit) -> bool:
 def picture(values: Float[Tensor, "..."], bounds: tuple[float, float] | None) -> UInt8[np.ndarray, "height width rgb"]:
     """Turn one image (channels first, or none) into bytes; values beyond the range are cut, odd channels averaged."""
     low, high = bounds or (0.0, 1.0)
-    image = values.double() if values.ndim == 3 else values.double()[None]
-    image = image if len(image) in (1, 3) else image.mean(0, keepdim=True)
-    image = ((image - low) / (high - low)).nan_to_num(0.0).clamp(0, 1)
-    pixels = (image.expand(3, -1, -1).permute(1, 2, 0) * 255).round()
-    return pixels.numpy().astype(np.uint8)
+    image = values.double().numpy().reshape(-1, *values.shape[-2:])
+    image = image if len(image) in (1, 3) else image.mean(0, keepdims=True)
+    unit = np.clip(np.nan_to_num((image - low) / (high - low)), 0, 1)
+    pixels = np.broadcast_to(unit, (3, *unit.shape[1:])).transpose(1, 2, 0)
+    return np.round(255 * pixels).astype(np.uint8)
 
 
 def _finite(value: float) -> float | None:

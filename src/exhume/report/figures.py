@@ -28,7 +28,7 @@ PNG_DPI = 160
 
 def figures(audit: Audit) -> dict[str, Figure]:
     """Draw every figure the audit has material for, by name."""
-    drawn = {name: draw(audit) for name, draw in _FIGURES.items()}
+    drawn = {name: draw(audit) for name, draw in FIGURES.items()}
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
@@ -97,7 +97,7 @@ def curve(audit: Audit) -> Figure | None:
     """Draw the reconstruction curve against the same curve on held-out data; None when the data is unknown."""
     if audit.train is None or len(audit.train.curve) == 0:
         return None
-    figure, axes = _axes()
+    figure, axes = _axes(right=0.85)
     size = audit.train.examples[0].numel()
     floor = 1e-7 * size  # an exact copy has no logarithm; ten thousand times finer than fine is exact enough
     for beside, colour, name in ((audit.train, TRAINED, "trained on"), (audit.holdout, HELD_OUT, "held out")):
@@ -111,8 +111,8 @@ def curve(audit: Audit) -> Figure | None:
     for cut, word in ((GOOD, "good"), (FINE, "fine")):
         axes.axhline(cut * size, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
         axes.annotate(
-            word, (0, cut * size), (4, 3), xycoords=("axes fraction", "data"), textcoords="offset points",
-            color=MUTED, fontsize=8,
+            word, (1, cut * size), (-2, 3), xycoords=("axes fraction", "data"), textcoords="offset points",
+            color=MUTED, fontsize=8, ha="right",
         )  # fmt: skip
     axes.set_yscale("log")
     axes.set_xlabel(f"{plural(audit)}, nearest first")
@@ -123,20 +123,17 @@ def curve(audit: Audit) -> Figure | None:
 
 def roc(audit: Audit) -> Figure | None:
     """Draw true against false positives, with what the held-out set cannot resolve shaded; None without a null."""
-    calibration = audit.calibration
-    if calibration is None:
+    if audit.calibration is None or audit.relative is None:
         return None
-    figure, axes = _axes(width=4.2)
+    figure, axes = _axes()
     axes.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
-    axes.axvspan(0, calibration.smallest_fpr, color=GRID, linewidth=0)
-    axes.plot(
-        calibration.false_positive_rates.numpy(),
-        calibration.true_positive_rates.numpy(),
-        color=TRAINED,
-        linewidth=2,
-        clip_on=False,
-    )
-    axes.text(0.96, 0.06, f"area {calibration.auc:.3f}", ha="right", fontsize=9, color=INK, transform=axes.transAxes)
+    axes.axvspan(0, audit.calibration.smallest_fpr, color=GRID, linewidth=0)
+    ways = ((audit.calibration, INK, "by distance"), (audit.relative, TRAINED, "measured by its surroundings"))
+    for place, (ranks, colour, name) in enumerate(ways):
+        rates = ranks.false_positive_rates.numpy(), ranks.true_positive_rates.numpy()
+        axes.plot(*rates, color=colour, linewidth=2, clip_on=False)
+        word = f"{name}: area {ranks.auc:.3f}"
+        axes.text(0.97, 0.05 + 0.07 * place, word, ha="right", fontsize=8, color=colour, transform=axes.transAxes)
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="false positives (held out)", ylabel="true positives (trained on)")
     return figure
 
@@ -164,7 +161,7 @@ def spectrum(audit: Audit) -> Figure | None:
     return figure
 
 
-_FIGURES: dict[str, Callable[[Audit], Figure | None]] = {
+FIGURES: dict[str, Callable[[Audit], Figure | None]] = {
     "gallery": gallery,
     "curve": curve,
     "roc": roc,
@@ -172,9 +169,9 @@ _FIGURES: dict[str, Callable[[Audit], Figure | None]] = {
 }
 
 
-def _axes(width: float = 6.4, height: float = 3.6) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.add_subplot()
+def _axes(right: float = 0.97) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(5.6, 3.6))
+    axes = figure.add_axes((0.13, 0.14, right - 0.13, 0.82))  # by hand: an automatic layout draws everything twice
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):

@@ -1,0 +1,111 @@
+"""The table of scores: each number, what it means, and its null."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from exhume.evaluation.verdict import value_unit
+from exhume.records import Audit, Calibration
+from exhume.records.comparison import EXACT, FINE, GOOD, SIMILAR
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """One row: a number on the training set and the same number on the held-out set."""
+
+    name: str
+    meaning: str
+    trained: str
+    held_out: str = "–"
+
+
+def scores(audit: Audit) -> list[Score]:
+    """Return the rows an audit has numbers for, the strongest claims first."""
+    rows = [_certified(audit)] if audit.certified else []
+    train, null = audit.train, audit.holdout
+    if train is None:
+        return rows
+    for name, meaning in (
+        ("exact", f"no value off by {EXACT:g} of {value_unit(audit)}"),
+        ("fine", f"mean squared error a value below {FINE:g}"),
+        ("good", f"mean squared error a value below {GOOD:g}"),
+        ("similar", f"structural similarity above {SIMILAR:g}"),
+    ):
+        if getattr(train, name) is not None:
+            held_out = "–" if null is None else number(getattr(null, name))
+            rows.append(Score(name=name, meaning=meaning, trained=number(getattr(train, name)), held_out=held_out))
+    nearer = "nearer to a candidate than all but this fraction of held-out ones"
+    rows += _ranked(audit.calibration, "recovered", nearer)
+    rows += _ranked(audit.relative, "stands out", f"measured by the nearest other example, {nearer}")
+    for name, meaning in (
+        ("curve", "squared distance of matched pairs, median"),
+        ("max_error", "largest error of any value, median"),
+        ("ssim", "structural similarity, median"),
+        ("ncc", "normalised cross-correlation, median"),
+        ("psnr", "peak signal-to-noise ratio, median, dB"),
+    ):
+        mine = _median(getattr(train, name))
+        if mine is not None:
+            theirs = None if null is None else _median(getattr(null, name))
+            rows.append(Score(name=_NAMES[name], meaning=meaning, trained=number(mine), held_out=number(theirs)))
+    return rows
+
+
+_NAMES = {"curve": "distance", "max_error": "largest error", "ssim": "SSIM", "ncc": "correlation", "psnr": "PSNR"}
+
+
+def number(value: int | float | None) -> str:
+    """Write a number the way a person reads it.
+
+    >>> number(0.000123456), number(40), number(1 / 3), number(None)
+    ('0.000123', '40', '0.333', '–')
+    """
+    if value is None:
+        return "–"
+    return str(value) if isinstance(value, int) else f"{value:.3g}"
+
+
+def below(p_value: float) -> str:
+    """Write a p-value as the power of ten it lies below.
+
+    >>> below(3e-14), below(0.0), below(0.02)
+    ('p < 1e-13', 'p < 1e-300', 'p = 0.02')
+    """
+    if p_value > 1e-3:
+        return f"p = {p_value:.2g}"
+    exponent = -300
+    while 10.0**exponent <= p_value:
+        exponent += 1
+    return f"p < 1e{exponent}"
+
+
+def _certified(audit: Audit) -> Score:
+    return Score(
+        name="certified",
+        meaning="carries a proof that needs no data",
+        trained=number(audit.certified if audit.train is None else audit.certified_examples),
+        held_out="–" if audit.train is None else f"{audit.false_certificates} false",
+    )
+
+
+def _ranked(ranks: Calibration | None, claim: str, meaning: str) -> list[Score]:
+    if ranks is None:
+        return []
+    resolved = {level.bound: level for level in reversed(ranks.levels)}  # a small null cannot tell small rates apart
+    return [
+        Score(
+            name=f"{claim} at {level.fpr:.1%} false positives".replace(".0%", "%"),
+            meaning=f"{meaning}; {ranks.null_size} of those vouch for a rate of {level.bound:.1%}, "
+            f"and chance gives as many with probability {level.chance:.2g}",
+            trained=number(level.recovered),
+            held_out=number(level.holdout_recovered),
+        )
+        for level in reversed(resolved.values())
+    ]
+
+
+def _median(values: Float[Tensor, " pair"]) -> float | None:
+    known = values[~values.isnan()]
+    return None if len(known) == 0 else float(torch.median(known))

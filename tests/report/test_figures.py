@@ -1,0 +1,67 @@
+"""Figures that open, stay the same, and leave matplotlib's state alone."""
+
+import io
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import matplotlib
+import pytest
+import torch
+from PIL import Image
+from synthetic_audits import make_audit
+
+from exhume.records import Outcome
+from exhume.report.figures import figures, render, save_figures
+
+SHAPES = ((1, 8, 8), (1, 25, 25), (3, 32, 32), (30,))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_figure_is_written_as_png_and_svg(tmp_path, shape):
+    paths = save_figures(make_audit(shape), tmp_path / "figures")
+    names = {"curve", "roc", "spectrum"} | ({"gallery"} if len(shape) == 3 else set())
+    assert {path.name for path in paths} == {f"{name}.{kind}" for name in names for kind in ("png", "svg")}
+    for path in paths:
+        if path.suffix == ".png":
+            assert Image.open(path).convert("L").getextrema()[0] < 128  # something is drawn on the white
+        else:
+            assert ElementTree.parse(path).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(path.name for path in paths)
+
+
+def test_without_data_there_is_no_curve_to_draw():
+    assert set(figures(make_audit(known=False))) == {"gallery", "spectrum"}
+
+
+def test_an_attack_that_found_nothing_still_has_its_null():
+    nothing = make_audit(
+        inputs=torch.zeros(0, 1, 8, 8),
+        certified=torch.zeros(0, dtype=torch.bool),
+        confidence=torch.zeros(0),
+        p_values=None,
+        outcome=Outcome.NOTHING_FOUND,
+        diagnostics={},
+    )
+    assert set(figures(nothing)) == {"roc"}
+
+
+def test_the_same_audit_gives_the_same_bytes_and_settings_stay_untouched():
+    before = dict(matplotlib.rcParams)
+    audit = make_audit()
+    for kind in ("png", "svg"):
+        first, second = ({name: render(drawn, kind) for name, drawn in figures(audit).items()} for _ in range(2))
+        assert first == second
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_recoveries_stand_in_the_gallery_as_they_are():
+    drawn = figures(make_audit((3, 32, 32)))["gallery"]
+    image = Image.open(io.BytesIO(render(drawn, "png"))).convert("RGB")
+    red, green, blue = image.split()
+    assert any(a.getextrema() != b.getextrema() or a.tobytes() != b.tobytes() for a, b in ((red, green), (green, blue)))
+
+
+def test_drawing_never_loads_pyplot():
+    code = "import sys, exhume.report; sys.exit('matplotlib.pyplot' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

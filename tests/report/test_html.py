@@ -1,0 +1,164 @@
+"""The page: self-contained, well formed, accessible, and deaf to what names try to say."""
+
+import base64
+import io
+import math
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from synthetic_audits import SHAPES, make_audit
+
+from exhume.records import Outcome
+from exhume.report.html import page, report
+from exhume.report.scores import below, scores
+
+ATTACK = "<img src=x onerror=alert(1)>\"'--></style></title><script>alert(2)</script>"
+VOID = {"meta", "link", "img", "br"}
+
+
+class Page(HTMLParser):
+    """Reads a page strictly: every tag closed in order, every image described, nothing fetched."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open, self.tags, self.images, self.ids, self.text = [], [], [], [], ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        self.tags.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "img":
+            self.images.append(values)
+        if "id" in values:
+            self.ids.append(values["id"])
+        for name, value in values.items():
+            assert not name.startswith("on"), f"an event handler slipped in: {name}"
+            if name in ("src", "href"):
+                assert value.startswith(("data:", "#"))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not self.open or self.open[-1] != "style":
+            self.text += data
+
+
+@pytest.mark.parametrize(("shape", "known"), [*((shape, True) for shape in SHAPES), ((1, 8, 8), False), ((30,), False)])
+def test_the_page_is_well_formed_and_fetches_nothing(shape, known):
+    text = page(make_audit(shape, known=known))
+    read = Page(text)
+    assert "script" not in read.tags
+    assert "default-src 'none'" in text
+    assert len(read.ids) == len(set(read.ids))
+    assert all(image["alt"] for image in read.images)
+    assert text.index("<h1>") < text.index("<h2")
+    assert "http" not in text.replace("http-equiv", "")
+
+
+def test_the_verdict_comes_first_and_each_certificate_is_spelt_out():
+    read = Page(page(make_audit()))
+    assert "4 of 8 training images were recovered exactly, each with a proof." in read.text
+    assert read.text.count("certified: this image was in the training set, p < 1e-12") == 4
+    assert read.text.count("false certificate") == 1
+    assert "Synthetic()" in read.text
+
+
+def test_embedded_pictures_are_the_pictures():
+    audit = make_audit((3, 32, 32))
+    read = Page(page(audit))
+    pictures = [image for image in read.images if image["src"].startswith("data:image/png")]
+    assert len(pictures) == 3 * 8  # recovered, trained on, nearest held out; the false certificate shares an example
+    shown = Image.open(io.BytesIO(base64.b64decode(pictures[0]["src"].split(",")[1])))
+    assert shown.size == (32, 32)
+    assert shown.mode == "RGB"
+
+
+def test_figures_carry_their_own_light_and_dark_colours():
+    charts = [image for image in Page(page(make_audit())).images if "svg" in image["src"]]
+    assert len(charts) == 3
+    for chart in charts:
+        svg = base64.b64decode(chart["src"].split(",")[1]).decode()
+        ElementTree.fromstring(svg)
+        assert "prefers-color-scheme:dark" in svg
+        assert "var(--ink)" in svg
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (30,)])
+def test_names_stay_text_whatever_they_try(shape):
+    audit = make_audit(
+        shape,
+        name=ATTACK,
+        classes=(ATTACK, ATTACK + "2"),
+        features=(ATTACK,) * 30 if shape == (30,) else None,
+        attack=ATTACK,
+        message=ATTACK,
+        diagnostics={ATTACK: ATTACK},
+    )
+    object.__setattr__(audit, "given", {ATTACK: True, "training": {ATTACK: [ATTACK]}})
+    object.__setattr__(audit, "versions", {ATTACK: ATTACK})
+    text = page(audit)
+    read = Page(text)
+    assert "<img src=x" not in text
+    assert "<script" not in text
+    assert read.text.count("onerror=alert(1)") >= 8
+
+
+@settings(max_examples=6, deadline=None)
+@given(name=st.text(st.characters(codec="utf-8", exclude_characters="\r\x00"), min_size=1))
+def test_any_name_at_all_makes_a_well_formed_page(name):
+    text = page(make_audit(name=name, classes=(name, name), message=name, diagnostics={}))
+    assert f"audit of {name}" in Page(text).text
+
+
+def test_tables_are_shown_as_tables():
+    text = page(make_audit((30,), features=tuple(f"column {place}" for place in range(30))))
+    read = Page(text)
+    assert "column 29" in read.text
+    assert "training records were recovered" in read.text
+    assert not any("png" in image["src"] for image in read.images)
+
+
+@pytest.mark.parametrize("candidates", [0, 3])
+def test_a_failed_attack_makes_a_page_too(candidates):
+    audit = make_audit(
+        inputs=torch.full((candidates, 1, 8, 8), math.nan),
+        certified=torch.zeros(candidates, dtype=torch.bool),
+        confidence=torch.zeros(candidates),
+        p_values=None,
+        outcome=Outcome.DIVERGED,
+        message="The objective diverged; lower the step size.",
+        diagnostics={"loss": math.inf},
+    )
+    text = Page(page(audit)).text
+    assert "No training input was recovered by this attack; that is no proof of safety." in text
+    assert "lower the step size" in text
+    assert "nan" not in text.replace("nan0", "")
+
+
+def test_the_report_is_one_file_written_whole(tmp_path):
+    report(make_audit(), tmp_path / "new" / "report.html")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["report.html"]
+    assert (tmp_path / "new" / "report.html").read_text().endswith("</html>")
+
+
+def test_every_score_of_a_known_data_set_has_its_null():
+    for shape in SHAPES:
+        rows = scores(make_audit(shape))
+        assert {"certified", "exact", "good", "recovered at 1% false positives"} <= {row.name for row in rows}
+        assert all(row.held_out != "–" for row in rows)
+
+
+@given(st.floats(0, 1))
+def test_a_p_value_is_never_written_smaller_than_it_is(p_value):
+    sign, bound = below(p_value).split()[1:]
+    assert p_value < float(bound) if sign == "<" else float(bound) == pytest.approx(p_value, rel=0.06)
