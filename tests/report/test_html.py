@@ -133,7 +133,7 @@ def test_a_failed_attack_makes_a_page_too(candidates):
     audit = make_audit(
         inputs=torch.full((candidates, 1, 8, 8), math.nan),
         certified=torch.zeros(candidates, dtype=torch.bool),
-        confidence=torch.zeros(candidates),
+        confidence=torch.full((candidates,), math.nan),
         p_values=None,
         outcome=Outcome.DIVERGED,
         message="The objective diverged; lower the step size.",

@@ -20,7 +20,7 @@ from exhume.records.comparison import FINE, GOOD
 from exhume.report.exhibits import Exhibit, exhibits, picture, pictures
 from exhume.storage import write_atomically
 
-INK, MUTED, GRID = "#262320", "#7d766c", "#e3ddd2"
+INK, MUTED, GRID = "#262320", "#6e675d", "#e3ddd2"
 TRAINED, HELD_OUT = "#b3491f", "#3f6a8a"
 GALLERY_MOST, GALLERY_COLUMNS = 60, 10
 PNG_DPI = 160

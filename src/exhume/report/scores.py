@@ -1,5 +1,6 @@
 """The table of scores: each number, what it means, and its null."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -59,11 +60,13 @@ _NAMES = {"curve": "distance", "max_error": "largest error", "ssim": "SSIM", "nc
 def number(value: int | float | None) -> str:
     """Write a number the way a person reads it.
 
-    >>> number(0.000123456), number(40), number(1 / 3), number(None)
-    ('0.000123', '40', '0.333', '–')
+    >>> number(0.000123456), number(40), number(1 / 3), number(math.inf), number(None)
+    ('0.000123', '40', '0.333', '∞', '–')
     """
-    if value is None:
+    if value is None or math.isnan(value):
         return "–"
+    if math.isinf(value):
+        return "∞"
     return str(value) if isinstance(value, int) else f"{value:.3g}"
 
 
