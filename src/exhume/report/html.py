@@ -149,7 +149,7 @@ def _about_network(audit: Audit) -> dict[str, str]:
         "kernel distance over training": audit.network.get("kernel_distance"),
         "accuracy on training data": audit.network.get("train_accuracy"),
         "accuracy on data never seen": audit.network.get("test_accuracy"),
-        "how well the attacker's confidence tells good from bad (area)": audit.confidence_auc,
+        "area under the attacker's confidence": audit.confidence_auc,
     }
     return {name: number(value) for name, value in facts.items() if value is not None}
 
