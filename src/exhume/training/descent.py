@@ -57,12 +57,11 @@ class Descent:
         settings = self.settings
         trained = [weight for weight in self.network.parameters() if weight.requires_grad]
         if settings.optimiser == "sgd":
-            self.optimiser = torch.optim.SGD(
-                trained, lr=settings.lr or 0.0, momentum=settings.momentum, weight_decay=settings.weight_decay
-            )
+            self.optimiser = torch.optim.SGD(trained, lr=settings.lr or 0.0, weight_decay=settings.weight_decay)
         else:
+            betas = (settings.momentum or 0.0, 0.999)
             self.optimiser = torch.optim.Adam(
-                trained, lr=settings.lr or 0.0, betas=(settings.momentum, 0.999), weight_decay=settings.weight_decay
+                trained, lr=settings.lr or 0.0, betas=betas, weight_decay=settings.weight_decay
             )
         self.order_state = self.generator.get_state()
 
@@ -86,6 +85,8 @@ class Descent:
                 return end
             self.optimiser.zero_grad()
             torch.autograd.backward(value)
+            if self.settings.optimiser == "sgd":
+                self.optimiser.param_groups[0]["momentum"] = self.settings.momentum_at(self.step)
             self.optimiser.step()
             self.step += 1
 
@@ -106,8 +107,9 @@ class Descent:
             raise Diverged(f"The training diverged after {self.step} steps; lower its learning rate {settings.lr:g}.")
         if settings.stop_loss and self.loss <= settings.stop_loss:
             return "loss"
-        if self.loss < 0.999 * self.best:
-            self.best, self.best_step = self.loss, self.step
+        minimised = self.loss + self.penalty()
+        if minimised < 0.999 * self.best:
+            self.best, self.best_step = minimised, self.step
         if settings.patience and self.step - self.best_step >= settings.patience:
             return "plateau"
         return "steps" if self.step == settings.steps else None
@@ -136,6 +138,15 @@ class Descent:
     def measure(self) -> float:
         """Return the loss over all examples."""
         return self.objective(self.network(self.inputs), self.targets).item()
+
+    @torch.no_grad()
+    def penalty(self) -> float:
+        """Return what weight decay adds to the loss."""
+        if self.settings.weight_decay == 0.0:
+            return 0.0
+        trained = self.optimiser.param_groups[0]["params"]
+        squares = torch.stack([weight.square().sum() for weight in trained]).sum().item()
+        return 0.5 * self.settings.weight_decay * squares
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return everything that decides how the training goes on."""

@@ -19,19 +19,25 @@ Precision = Literal["float32", "float64"]
 class Training:
     """Settings of a training; what is left at None the schedule decides.
 
-    ``paper`` is the schedule of Loo et al. (2023): learning rate ``N·2e-7``, 10⁶ steps, stop at a loss of 1e-10.
-    ``fast`` follows the same gradient flow in larger steps: a tenth of the largest stable learning rate at the start
-    (about 1e-2 at width 1024; see :func:`~exhume.training.step_size.fast_lr`), up to 20 000 steps, stop at a loss of
-    1e-10 (1e-3 for cross-entropies, which only approach zero) or when 1 000 steps no longer lower the loss by a
-    thousandth.
+    ``paper`` is the schedule of Loo et al. (2023): learning rate ``N·2e-7``, momentum 0.9, 10⁶ steps, stop at a loss of
+    1e-10. ``fast`` follows the same gradient flow in large steps: the learning rate is fitted to the network and the
+    data (:func:`~exhume.training.step_size.fast_lr`; about 1e-2 at width 1024), the momentum rises with the steps, and
+    the training stops after 20 000 steps, at a loss of 1e-10 (1e-3 for cross-entropies, which only approach zero), or
+    when 1 000 steps no longer lower the loss by a thousandth.
     """
 
     loss: LossName = "mse"
     optimiser: Optimiser = "sgd"
     schedule: Schedule = "fast"
     lr: float | None = None
-    momentum: float = 0.9
+    momentum: float | None = None
     """Of SGD; for Adam, how slowly its mean of gradients decays."""
+    momentum_rise: int | None = None
+    """``r`` of a momentum that rises as ``1 − r/k`` with the step ``k`` until it is ``momentum``; 0: constant.
+
+    A constant momentum overshoots along the steepest directions at once, and leaves the gradient flow there for good.
+    One that rises so slowly stays overdamped: by the time it is large, the steep directions have come to rest.
+    """
     batch_size: int | None = None
     """How many examples a step sees; None: all."""
     weight_decay: float = 0.0
@@ -42,7 +48,7 @@ class Training:
     stop_loss: float | None = None
     """Stop as soon as the training loss is no higher; 0: never."""
     patience: int | None = None
-    """Stop when so many steps did not lower the loss by a thousandth; 0: never."""
+    """Stop when so many steps did not lower the loss, penalty included, by a thousandth; 0: never."""
     linearised: bool = False
     """Train the first-order expansion around the start; in closed form for full-batch descent on squares."""
     precision: Precision = "float32"
@@ -54,11 +60,18 @@ class Training:
             choose(name, getattr(self, name), get_args(kind))
         if self.steps is not None and self.epochs is not None:
             raise ExhumeError("Give a training either steps or epochs, not both.")
-        for name, least in (("lr", 0.0), ("batch_size", 1), ("steps", 0), ("epochs", 0), ("weight_decay", 0.0)):
+        for name, least in (
+            ("lr", 0.0),
+            ("batch_size", 1),
+            ("steps", 0),
+            ("epochs", 0),
+            ("weight_decay", 0.0),
+            ("momentum_rise", 0),
+        ):
             value = getattr(self, name)
             if value is not None and not least <= value < math.inf:
                 raise ExhumeError(f"A training needs a {name} of at least {least:g}, not {value}.")
-        if not 0.0 <= self.momentum < 1.0:
+        if self.momentum is not None and not 0.0 <= self.momentum < 1.0:
             raise ExhumeError(f"A training needs a momentum from 0 to below 1, not {self.momentum}.")
 
     @property
@@ -84,8 +97,13 @@ class Training:
         elif steps is None and not self.has_closed_form:  # which costs the same for any time, so takes what it needs
             steps = 20_000
         stop_loss = 1e-10 if paper or LOSSES[self.loss].attained else 1e-3
+        momentum, rise = (0.9, 0) if paper or self.optimiser == "adam" else (0.9 if batch_size else 0.99, 32)
+        if self.momentum is not None:  # asked for, so meant as it stands
+            momentum, rise = self.momentum, 0
         return replace(
             self,
+            momentum=momentum,
+            momentum_rise=rise if self.momentum_rise is None else self.momentum_rise,
             lr=self.lr if self.lr is not None else examples * 2e-7 if paper else fast_lr(),
             batch_size=batch_size,
             steps=steps,
@@ -93,6 +111,17 @@ class Training:
             stop_loss=stop_loss if self.stop_loss is None else self.stop_loss,
             patience=(0 if paper else 1000) if self.patience is None else self.patience,
         )
+
+    def momentum_at(self, step: int) -> float:
+        """Return the momentum of a step, the first being 0; for resolved settings."""
+        momentum, rise = self.momentum or 0.0, self.momentum_rise or 0
+        return min(momentum, max(0.0, 1.0 - rise / (step + 1))) if rise else momentum
+
+    def flow_time(self) -> float:
+        """Return how much time of the gradient flow all steps make, ``lr/(1 − momentum)`` each, of resolved settings."""
+        if self.steps is None:
+            return math.inf
+        return (self.lr or 0.0) * math.fsum(1.0 / (1.0 - self.momentum_at(step)) for step in range(self.steps))
 
     def describe(self) -> dict[str, Any]:
         """Return the settings as JSON values; ``Training(**described)`` rebuilds them."""

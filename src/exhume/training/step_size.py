@@ -14,14 +14,11 @@ from exhume.training.settings import Training
 POWER_STEPS = 30
 
 
-def stable_lr(
-    network: nn.Module, inputs: Float[Tensor, "example ..."], objective: Loss, momentum: float, weight_decay: float
-) -> float:
-    """Return the learning rate beyond which full-batch descent overshoots, at the present weights.
+def sharpness(network: nn.Module, inputs: Float[Tensor, "example ..."], objective: Loss) -> float:
+    """Return an upper bound of the curvature of the loss by the weights: plain descent is stable up to 2 over it.
 
-    Descent with momentum ``β`` is stable on a curvature ``h`` up to ``2(1 + β)/h``. In a network near linear in its
-    weights, ``h`` is at most the curvature of the loss by the outputs times the largest eigenvalue of the tangent
-    kernel, over the number of examples; power iteration finds that eigenvalue without forming the kernel.
+    For a network near linear in its weights that is the curvature of the loss by the outputs times the largest
+    eigenvalue of the tangent kernel, over the number of examples; power iteration finds it without forming the kernel.
     """
     weights = {name: weight.detach() for name, weight in network.state_dict().items()}
     outputs = _outputs(network, inputs)
@@ -33,8 +30,7 @@ def stable_lr(
             break
         duals = response(network, weights, inputs, change_from(network, weights, inputs, duals / size))[1]
         eigenvalue = torch.linalg.norm(duals).item()
-    curvature = objective.curvature(outputs) * eigenvalue / len(inputs) + weight_decay
-    return 2.0 * (1.0 + momentum) / curvature if curvature > 0.0 else math.inf
+    return objective.curvature(outputs) * eigenvalue / len(inputs)
 
 
 def _outputs(network: nn.Module, inputs: Tensor) -> int:
@@ -44,13 +40,13 @@ def _outputs(network: nn.Module, inputs: Tensor) -> int:
 def fast_lr(network: nn.Module, inputs: Float[Tensor, "example ..."], settings: Training) -> float:
     """Return the learning rate of the fast schedule: near the gradient flow, and safe if the kernel grows.
 
-    A tenth of the stable rate follows the flow. Where weights start small or grow for ever the stable rate falls as
-    they grow, so there is an upper bound too, in proportion to how the loss and the layers scale gradients down.
+    Steps of 0.3 over the sharpness follow the flow. Where weights start small or grow for ever the sharpness grows with
+    them, so there is an upper bound too, in proportion to how the loss and the layers scale gradients down.
     """
     if settings.optimiser == "adam":
         return 1e-3
     objective = LOSSES[settings.loss]
-    stable = stable_lr(network, inputs, objective, settings.momentum, settings.weight_decay)
+    steepest = sharpness(network, inputs, objective) + settings.weight_decay
     scales = [layer.weight_scale**2 for layer in network.modules() if isinstance(layer, ScaledLinear)]
     bound = 0.1 / objective.curvature(_outputs(network, inputs)) if objective.attained else 0.01
-    return min(stable / 10.0, bound / max(scales, default=1.0))
+    return min(0.3 / max(steepest, 1e-30), bound / max(scales, default=1.0))

@@ -141,16 +141,11 @@ def _solve(network: nn.Module, inputs: Tensor, targets: Tensor, settings: Traini
     weights = {name: weight.detach() for name, weight in model.state_dict().items()}
     wide_inputs, wide_targets = inputs.double(), targets.double()
     flow = lazy_flow(model, weights, wide_inputs, wide_targets)
-    pace = (settings.lr or 0.0) / (1.0 - settings.momentum)  # how much time of the flow a step with momentum makes
-    limit = math.inf if settings.steps is None else settings.steps * pace
-    time_taken = flow.time_to(settings.stop_loss or 0.0, limit)
-    network.load_state_dict(lazily_trained(model, weights, wide_inputs, flow, time_taken))
-    forever = math.isinf(time_taken)
-    return {
-        "steps": None if forever else round(time_taken / pace),
-        "flow_time": None if forever else time_taken,
-        "ended_by": "loss" if time_taken < limit else "convergence" if forever else "steps",
-    }
+    limit = settings.flow_time()
+    moment = flow.time_to(settings.stop_loss or 0.0, limit)
+    network.load_state_dict(lazily_trained(model, weights, wide_inputs, flow, moment))
+    end = "loss" if moment < limit else "steps" if math.isfinite(limit) else "convergence"
+    return {"steps": 0, "ended_by": end, "flow_time": moment if math.isfinite(moment) else None}
 
 
 def _copied(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
