@@ -14,6 +14,9 @@ def resolve_device(device: str | torch.device) -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.device(device)
+        chosen = torch.device(device)
     except RuntimeError as error:
         raise ExhumeError(f"There is no device {device!r}; choose auto, cpu or cuda.") from error
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise ExhumeError("There is no CUDA device on this machine; choose auto or cpu.")
+    return chosen
