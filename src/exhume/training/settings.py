@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, get_args
 
 from exhume.errors import ExhumeError
 from exhume.models.architecture import choose
@@ -80,7 +80,7 @@ class Training:
         plain = self.optimiser == "sgd" and self.batch_size is None and self.weight_decay == 0.0
         return self.linearised and self.loss == "mse" and plain
 
-    def resolved(self, *, examples: int, fast_lr: Callable[[], float]) -> Self:
+    def resolved(self, *, examples: int, fast_lr: Callable[[], float]) -> "Training":
         """Return the same training with nothing left to decide, for so many examples.
 
         Args:
@@ -118,7 +118,7 @@ class Training:
         return min(momentum, max(0.0, 1.0 - rise / (step + 1))) if rise else momentum
 
     def flow_time(self) -> float:
-        """Return how much time of the gradient flow all steps make, ``lr/(1 − momentum)`` each, of resolved settings."""
+        """Return how much time of the gradient flow all steps make, ``lr/(1 − momentum)`` each; for resolved settings."""
         if self.steps is None:
             return math.inf
         return (self.lr or 0.0) * math.fsum(1.0 / (1.0 - self.momentum_at(step)) for step in range(self.steps))
