@@ -80,7 +80,12 @@ class Descent:
                 self.seconds = before + time.perf_counter() - started
                 if checkpoint is not None and (end is not None or checkpoint.due()):
                     checkpoint.save(self)
-                progress("train", total if end else self.step, total, f"loss {self.loss:.1e}")
+                try:
+                    progress("train", total if end else self.step, total, f"loss {self.loss:.1e}")
+                except KeyboardInterrupt:  # from a listener: here the state is whole, so nothing need be lost
+                    if checkpoint is not None:
+                        checkpoint.save(self)
+                    raise
             if end is not None:
                 return end
             self.optimiser.zero_grad()

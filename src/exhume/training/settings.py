@@ -118,7 +118,7 @@ class Training:
         return min(momentum, max(0.0, 1.0 - rise / (step + 1))) if rise else momentum
 
     def flow_time(self) -> float:
-        """Return how much time of the gradient flow all steps make, ``lr/(1 − momentum)`` each; for resolved settings."""
+        """Return how far the steps follow the gradient flow, ``lr/(1 − momentum)`` each; for resolved settings."""
         if self.steps is None:
             return math.inf
         return (self.lr or 0.0) * math.fsum(1.0 / (1.0 - self.momentum_at(step)) for step in range(self.steps))
