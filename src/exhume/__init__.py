@@ -1,1 +1,49 @@
-"""exhume: can somebody dig the training data out of these weights?"""
+"""exhume: can somebody dig the training data out of these weights?
+
+Recover training data from a network, prove which recoveries are real, and measure everything against data that nobody
+trained on::
+
+    data = exhume.load("faces", size=40)
+    victim = exhume.train(data, model=exhume.MLP(width=1024, depth=2))
+    found = exhume.attacks.GateCertificate().run(victim.view(), seed=0)
+    audit = exhume.evaluate(found, data, victim=victim)
+    exhume.report(audit, "report.html")
+"""
+
+from exhume import attacks
+from exhume.checkpoints import load_weights
+from exhume.data import load
+from exhume.errors import DataError, ExhumeError, RecordError, Refusal, WeightsError
+from exhume.evaluation import evaluate, verdict
+from exhume.models.convnet import ConvNet
+from exhume.models.mlp import MLP
+from exhume.records import AttackerView, Audit, Dataset, Outcome, Reconstruction, Split, Victim
+from exhume.report import report, save_figures
+from exhume.training import train
+from exhume.version import __version__
+
+__all__ = [
+    "MLP",
+    "AttackerView",
+    "Audit",
+    "ConvNet",
+    "DataError",
+    "Dataset",
+    "ExhumeError",
+    "Outcome",
+    "Reconstruction",
+    "RecordError",
+    "Refusal",
+    "Split",
+    "Victim",
+    "WeightsError",
+    "__version__",
+    "attacks",
+    "evaluate",
+    "load",
+    "load_weights",
+    "report",
+    "save_figures",
+    "train",
+    "verdict",
+]

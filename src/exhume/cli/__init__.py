@@ -1,0 +1,5 @@
+"""The command line: every step from data to verdict, for people and for scripts."""
+
+from exhume.cli.app import app, main
+
+__all__ = ["app", "main"]

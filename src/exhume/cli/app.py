@@ -1,0 +1,69 @@
+"""The ``exhume`` command: what it offers, and how it ends."""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, cast
+
+import typer
+
+from exhume.cli import attack, audit, data, demo, evaluate, train
+from exhume.version import __version__
+
+BAD_INPUT = 2
+"""The exit code of whatever a person can mend: a wrong option, a wrong file, a model that an attack does not fit."""
+
+UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
+"""What typer raises for options it cannot read; versions differ in where they keep it."""
+
+app = typer.Typer(
+    name="exhume",
+    help="Can somebody dig the training data out of these weights? Recover, certify, report.",
+    epilog="Audit models that you own or may test.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.command("demo")(demo.demo)
+app.add_typer(data.app, name="data")
+app.command("train")(train.train_command)
+app.command("attack")(attack.attack_command)
+app.command("evaluate")(evaluate.evaluate_command)
+app.command("audit")(audit.audit_command)
+
+
+def _version(wanted: bool) -> bool:
+    if wanted:
+        typer.echo(f"exhume {__version__}")
+        raise typer.Exit
+    return wanted
+
+
+@app.callback()
+def exhume(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Can somebody dig the training data out of these weights? Recover, certify, report."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code: 0, 2 for bad input, 130 after Ctrl-C."""
+    try:
+        status = app(args=None if arguments is None else list(arguments), prog_name="exhume", standalone_mode=False)
+    except UsageError as error:
+        if str(error):  # no arguments at all are a wish for help, which typer has printed by now
+            print(f"exhume: {_sentence(error)}", file=sys.stderr)
+        return BAD_INPUT
+    except typer.Abort:  # how older versions of typer pass on Ctrl-C
+        return 130
+    return status if isinstance(status, int) else 0
+
+
+def _sentence(error: BaseException) -> str:
+    """Return what typer has to say as one line."""
+    said = getattr(error, "format_message", error.__str__)()
+    context = getattr(error, "ctx", None)
+    hint = f" Try '{context.command_path} --help'." if context is not None else ""
+    return " ".join(said.split()) + hint

@@ -1,0 +1,41 @@
+"""``exhume demo``: the whole way from faces to their recovery, in a minute."""
+
+from pathlib import Path
+
+from exhume.cli import options
+from exhume.cli.pipeline import TrainingRequest, attack_into, audit_into, choose_attacks, train_into
+from exhume.cli.run_folder import RunFolder
+from exhume.cli.telling import tell_audit, tell_place, tell_training
+from exhume.cli.voice import speaking
+from exhume.models.mlp import MLP
+
+FACES = 40
+
+
+def demo(
+    *,
+    out: options.OutOption = Path("out/demo"),
+    seed: options.SeedOption = 0,
+    device: options.DeviceOption = "auto",
+    as_json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+    debug: options.DebugOption = False,
+) -> None:
+    """Train a face detector on bundled photographs, then dig the photographs out of its weights."""
+    with speaking(as_json=as_json, quiet=quiet, debug=debug) as voice:
+        folder = RunFolder(out)
+        request = TrainingRequest(
+            data={"name": "faces", "size": FACES, "seed": seed},
+            model=MLP(width=1024, depth=2),
+            training={"seed": seed},
+        )
+        data, victim = train_into(folder, request, device=device, voice=voice, overwrite=True)
+        tell_training(voice, data, victim)
+        view = victim.view()
+        attacks = choose_attacks(view, None, None, voice)
+        found = attack_into(folder, view, attacks, seed=seed, device=device, voice=voice)
+        ((place, one),) = found.values()
+        audit = audit_into(place, one, data, view, voice)
+        tell_audit(voice, audit)
+        tell_place(voice, place)
+        voice.give(audit.to_json())

@@ -1,0 +1,108 @@
+"""Options that several commands share, each explained once."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+Device = Literal["auto", "cpu", "cuda"]
+
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that 'exhume train' wrote.")]
+OptionalRun = Annotated[
+    Path | None,
+    typer.Argument(metavar="[RUN]", help="A folder that 'exhume train' wrote; or give your own weights with --model."),
+]
+OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to write to.")]
+OptionalOut = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", help="The folder to write to.", show_default="RUN")
+]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Fixes every random choice.")]
+DeviceOption = Annotated[Device, typer.Option("--device", help="Where to compute; auto takes a GPU when there is one.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output, nothing else.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
+
+DATA, MODEL, TRAINING, OWN = "Data", "Network", "Training", "Your own weights"
+"""The panels that group options in the help."""
+
+ClassesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--classes", help="all, odd-even, animal-vehicle, 'cat,dog' or 'pet=cat,dog; farm=horse'.",
+        rich_help_panel=DATA, show_default="all",
+    ),
+]  # fmt: skip
+SizeOption = Annotated[
+    int | None,
+    typer.Option(
+        "--size", min=1, help="Training examples in total.", rich_help_panel=DATA, show_default="the most there are"
+    ),
+]
+TestOption = Annotated[int | None, typer.Option("--test", min=0, help="Test examples; 0: none.", rich_help_panel=DATA)]
+LabelOption = Annotated[
+    str | None, typer.Option("--label", help="The column of a CSV file that holds the classes.", rich_help_panel=DATA)
+]
+DataDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir", metavar="DIR", help="Where files of known sources lie, before EXHUME_DATA and the cache.",
+        rich_help_panel=DATA,
+    ),
+]  # fmt: skip
+CentreOption = Annotated[
+    bool, typer.Option("--centre/--no-centre", help="Subtract the training mean of images.", rich_help_panel=DATA)
+]
+
+AttackOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--attack", metavar="NAME", help="An attack, such as gate-certificate or weight-difference; repeat for more.",
+        show_default="the strongest that applies",
+    ),
+]  # fmt: skip
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="NAME=VALUE",
+        help="A setting of the attack, such as steps=2000; of several attacks, ATTACK.steps=2000.",
+    ),
+]  # fmt: skip
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model", metavar="MODULE:FACTORY", rich_help_panel=OWN,
+        help="A function without arguments that returns the nn.Module: package.module:factory or file.py:factory. "
+        "It is imported, so name only code you trust.",
+    ),
+]  # fmt: skip
+InitialOption = Annotated[
+    Path | None,
+    typer.Option("--initial", metavar="FILE", help="The weights before training.", rich_help_panel=OWN),
+]
+FinalOption = Annotated[
+    Path | None, typer.Option("--final", metavar="FILE", help="The released weights.", rich_help_panel=OWN)
+]
+ShapeOption = Annotated[
+    str | None,
+    typer.Option("--input-shape", metavar="C,H,W", help="The shape of one input: 1,28,28.", rich_help_panel=OWN),
+]
+BoundsOption = Annotated[
+    str,
+    typer.Option(
+        "--bounds", metavar="LOW,HIGH", help="The range of an input value, or none.", rich_help_panel=OWN
+    ),
+]  # fmt: skip
+OffsetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--offset", metavar="MEAN[,...]", rich_help_panel=OWN,
+        help="What users subtract from an input first: one number, or one a channel.",
+    ),
+]  # fmt: skip
+CompareOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data", metavar="PATH", show_default="RUN",
+        help="Compare with these examples: a run folder, or a Dataset saved from Python.",
+    ),
+]  # fmt: skip

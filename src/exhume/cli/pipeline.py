@@ -1,0 +1,153 @@
+"""The steps that commands are made of: train into a folder, attack into it, audit it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from exhume.attacks.attack import Attack
+from exhume.cli.attack_settings import build_attacks
+from exhume.cli.run_folder import RunFolder
+from exhume.cli.voice import Voice
+from exhume.data import load
+from exhume.errors import DataError, ExhumeError, Refusal
+from exhume.evaluation import evaluate
+from exhume.models.architecture import Architecture
+from exhume.records import AttackerView, Audit, Dataset, Reconstruction, Victim
+from exhume.records.audit import plain
+from exhume.report import report, save_figures
+from exhume.storage import write_json
+from exhume.training import Training, train
+
+PREFERRED = ("gate-certificate", "weight-difference")
+"""What to attack with when nobody says, the strongest claim first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRequest:
+    """Everything that decides what a training ends with, but the device."""
+
+    data: Mapping[str, Any]
+    """Arguments of :func:`exhume.load`."""
+    model: Architecture
+    training: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of :class:`~exhume.training.Training`."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return the request as JSON values, so that a later one can be told from it."""
+        described = {"data": self.data, "model": self.model.describe(), "training": self.training}
+        return {name: plain(value) for name, value in described.items()}
+
+
+def train_into(
+    folder: RunFolder, request: TrainingRequest, *, device: str, voice: Voice, overwrite: bool = False
+) -> tuple[Dataset, Victim]:
+    """Train what is asked for and keep it in ``folder``; what is already there is not trained again."""
+    Training(**request.training)  # refuse settings before any data is read
+    data = load(**request.data)
+    done = folder.load_training()
+    if done is not None and done.get("request") == request.describe():
+        victim, kept = folder.load_victim(), folder.load_data()
+        if kept == data:  # files that data come from may change under the same name
+            voice.note(f"{folder.path} holds this network already.")
+            return data, victim
+    if folder.victim.exists() and not overwrite:
+        raise ExhumeError(
+            f"{folder.path} holds a network trained otherwise; choose another --out, or replace it with --overwrite."
+        )
+    if overwrite and done is not None and done.get("request") != request.describe():
+        folder.forget("training")
+    with folder.open():
+        with voice.progress(resumable=True) as progress:
+            victim = train(
+                data,
+                model=request.model,
+                device=device,
+                progress=progress,
+                checkpoint=folder.checkpoint("training"),
+                **request.training,
+            )
+        folder.clear_attack()
+        data.save(folder.data)
+        victim.save(folder.victim)
+        write_json(folder.training, training_account(request, data, victim))
+        folder.forget("training")
+    return data, victim
+
+
+def training_account(request: TrainingRequest, data: Dataset, victim: Victim) -> dict[str, Any]:
+    """Return what ``training.json`` holds."""
+    account = {
+        "schema_version": 1,
+        "request": request.describe(),
+        "dataset": data.name,
+        "classes": data.classes,
+        "training_size": len(data.train),
+        "holdout_size": len(data.holdout),
+        "input_shape": data.input_shape,
+        "architecture": victim.architecture.describe(),
+        "training": victim.training,
+        "result": victim.result,
+    }
+    return {name: plain(value) for name, value in account.items()}
+
+
+def choose_attacks(
+    view: AttackerView, names: Sequence[str] | None, settings: Sequence[str] | None, voice: Voice
+) -> dict[str, Attack]:
+    """Build the attacks asked for, or the strongest that applies, and make sure that each applies before any runs."""
+    if names:
+        chosen = build_attacks(names, settings or ())
+        for attack in chosen.values():
+            attack.check(view)
+        return chosen
+    for name in PREFERRED[:-1]:
+        chosen = build_attacks([name], settings or ())
+        try:
+            chosen[name].check(view)
+        except Refusal as reason:
+            voice.note(f"{name} does not apply: {reason}")
+        else:
+            return chosen
+    return choose_attacks(view, PREFERRED[-1:], settings, voice)
+
+
+def attack_into(
+    folder: RunFolder, view: AttackerView, attacks: Mapping[str, Attack], *, seed: int, device: str, voice: Voice
+) -> dict[str, tuple[RunFolder, Reconstruction]]:
+    """Run every attack and keep what it finds: one in ``folder`` itself, several in a sub-folder each."""
+    found: dict[str, tuple[RunFolder, Reconstruction]] = {}
+    for name, attack in attacks.items():
+        place = folder if len(attacks) == 1 else RunFolder(folder.path / name)
+        with place.open():
+            with voice.progress(resumable=True) as progress:
+                result = attack.run(
+                    view, seed=seed, device=device, progress=progress, checkpoint=place.checkpoint(name)
+                )
+            place.clear_attack()
+            result.save(place.reconstruction)
+            write_json(place.result, evaluate(result, victim=view).to_json())
+            place.forget(name)
+        found[name] = place, result
+    return found
+
+
+def audit_into(
+    folder: RunFolder, found: Reconstruction, data: Dataset | None, view: AttackerView | None, voice: Voice
+) -> Audit:
+    """Measure what was found against the data and keep the verdict for machines and people."""
+    audit = evaluate(found, data, victim=view)
+    with folder.open():
+        folder.clear_audit()
+        save_figures(audit, folder.figures)
+        report(audit, folder.report)
+        write_json(folder.audit, audit.to_json())
+    return audit
+
+
+def load_comparison(path: Path, view: AttackerView | None) -> Dataset:
+    """Load the examples to compare with, from a run folder or from a data set that was saved, for this network."""
+    data = Dataset.load(RunFolder(path).data if path.is_dir() else path)
+    if view is not None and data.input_shape != view.input_shape:
+        raise DataError(f"{path} holds examples of shape {data.input_shape}, the network takes {view.input_shape}.")
+    return data

@@ -1,0 +1,58 @@
+"""Results in words."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from exhume.cli.run_folder import RunFolder
+from exhume.cli.voice import Voice
+from exhume.evaluation import verdict
+from exhume.records import Audit, Dataset, Reconstruction, Victim
+from exhume.report.scores import scores
+
+
+def tell_training(voice: Voice, data: Dataset, victim: Victim) -> None:
+    """Say what was trained, and how it went."""
+    result = victim.result
+    steps = result.get("steps")
+    way = "in closed form" if steps is None else f"in {steps:,} steps".replace(",", " ")
+    voice.say(f"{victim.architecture} on {len(data.train)} examples of {data.name}")
+    voice.say(
+        f"trained {way} to a loss of {result['loss']:.1e} and an accuracy of {result['accuracy']:.0%} "
+        f"({result['seconds']:.1f} s)"
+    )
+
+
+def tell_attack(voice: Voice, found: Reconstruction) -> None:
+    """Say what an attack found, as far as the attacker knows."""
+    certified = int(found.certified.sum())
+    proven = f", {certified} of them certified" if certified else ""
+    voice.say(found.attack)
+    voice.say(f"{found.outcome.value}: {len(found)} candidates{proven} ({found.seconds:.1f} s)")
+    if found.message:
+        voice.say(found.message)
+
+
+def tell_audit(voice: Voice, audit: Audit) -> None:
+    """Say what an audit found, every number beside its null."""
+    words = verdict(audit)
+    tell_attack(voice, audit.found)
+    rows = [(score.name, score.trained, score.held_out) for score in scores(audit)]
+    if rows:
+        voice.say("")
+        voice.table(("", "trained on", "held out"), rows)
+    voice.say("")
+    voice.say(words.sentence, style="bold")
+    voice.say(words.detail)
+
+
+def tell_place(voice: Voice, folder: RunFolder) -> None:
+    """Say where to look."""
+    voice.say(f"Open {folder.report}; for machines, {folder.audit}. Both tell of training examples: share them as you "
+              "would share the data.")  # fmt: skip
+
+
+def one_or_all(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the one result as it is, or several by the name of their attack."""
+    if len(results) == 1:
+        return dict(next(iter(results.values())))
+    return {"attacks": {name: dict(result) for name, result in results.items()}}

@@ -1,0 +1,72 @@
+"""What a command says and where: results on standard output, everything else on standard error."""
+
+import json
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from exhume.cli.bars import Bars
+from exhume.errors import ExhumeError
+
+
+class Voice:
+    """How one command speaks: to a person, to a machine (``as_json``), or not at all (``quiet``)."""
+
+    def __init__(self, *, as_json: bool, quiet: bool) -> None:
+        self.as_json, self.quiet = as_json, quiet
+        self.out = Console(file=sys.stdout, quiet=as_json or quiet, highlight=False, soft_wrap=True)
+        self.aside = Console(file=sys.stderr, quiet=quiet, highlight=False, soft_wrap=True)
+
+    def say(self, sentence: str, style: str | None = None) -> None:
+        """Tell a person a part of the result."""
+        self.out.print(sentence, style=style, markup=False)
+
+    def note(self, sentence: str) -> None:
+        """Tell a person something that is no result."""
+        self.aside.print(sentence, style="dim", markup=False)
+
+    def table(self, head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+        """Show rows to a person."""
+        table = Table(*head, box=None, pad_edge=False, header_style="dim", padding=(0, 2))
+        for row in rows:
+            table.add_row(*row)
+        self.out.print(table)
+
+    def give(self, result: Mapping[str, Any]) -> None:
+        """Hand the result to a machine, if that is who listens."""
+        if self.as_json and not self.quiet:
+            print(json.dumps(result, indent=2, allow_nan=False))
+
+    def progress(self, resumable: bool = False) -> Bars:
+        """Return a listener for long work; ``resumable`` when stopping it loses nothing that counts."""
+        return Bars(self.aside, resumable=resumable)
+
+
+@contextmanager
+def speaking(*, as_json: bool, quiet: bool, debug: bool) -> Iterator[Voice]:
+    """Give a command its voice, and turn what goes wrong into one sentence and an exit code."""
+    try:
+        yield Voice(as_json=as_json, quiet=quiet)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    except (ExhumeError, OSError, MemoryError) as error:
+        if debug:
+            traceback.print_exc()
+        print(f"exhume: {_sentence(error)}", file=sys.stderr)
+        raise typer.Exit(2) from error
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, ExhumeError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "There is not enough memory for this; take fewer examples or a narrower network."
+    place = getattr(error, "filename", None)
+    reason = getattr(error, "strerror", None) or str(error)
+    return f"{place}: {reason}." if place else f"{reason}."
