@@ -1,12 +1,9 @@
 """The loop of training: plain steps downhill, stoppable at a loss and resumable to the bit."""
 
-import hashlib
-import json
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -14,23 +11,18 @@ from torch import Tensor, nn
 
 from exhume.errors import ExhumeError
 from exhume.progress import Progress
-from exhume.storage import group, load_bundle, save_bundle, ungroup
+from exhume.storage import group, ungroup
 from exhume.training.losses import Loss
+from exhume.training.resumption import Checkpoint
 from exhume.training.settings import Training
 
-SAVE_SECONDS = 30.0
-"""How often a training with a checkpoint saves its state."""
 REPORT_STEPS = 100
 """How often a training reports where it stands."""
 GPU_CHECK_STEPS = 10
 """How often the loss is read back from a GPU, where every reading makes it wait; elsewhere every step."""
 
 
-class Diverged(ExhumeError):  # noqa: N818 - reads as what happened
-    """The loss left all bounds."""
-
-
-@dataclass
+@dataclass(kw_only=True)
 class Descent:
     """A training under way: the network, its optimiser and every count that decides what happens next."""
 
@@ -39,9 +31,11 @@ class Descent:
     targets: Tensor
     objective: Loss
     settings: Training
-    """Resolved: nothing left at None but what may be."""
+    """Resolved, so that nothing is left to decide but, under ``retries``, a smaller learning rate."""
     generator: torch.Generator
     """Orders the mini-batches."""
+    retries: int = 0
+    """How often to start over with a quarter of the learning rate when the loss leaves all bounds."""
     step: int = 0
     first: float = math.inf
     loss: float = math.inf
@@ -52,20 +46,24 @@ class Descent:
     order: Tensor | None = field(init=False, default=None)
     order_state: Tensor = field(init=False)
     """The generator before it drew the present order, from which a resumed training draws it again."""
+    start: dict[str, Tensor] = field(init=False)
+    start_order: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
+        self.start = {name: weight.detach().clone() for name, weight in self.network.state_dict().items()}
+        self.order_state = self.start_order = self.generator.get_state()
+        self.optimiser = self.fresh_optimiser()
+
+    def fresh_optimiser(self) -> torch.optim.Optimizer:
+        """Return an optimiser without memory."""
         settings = self.settings
         trained = [weight for weight in self.network.parameters() if weight.requires_grad]
-        if settings.optimiser == "sgd":
-            self.optimiser = torch.optim.SGD(trained, lr=settings.lr or 0.0, weight_decay=settings.weight_decay)
-        else:
-            betas = (settings.momentum or 0.0, 0.999)
-            self.optimiser = torch.optim.Adam(
-                trained, lr=settings.lr or 0.0, betas=betas, weight_decay=settings.weight_decay
-            )
-        self.order_state = self.generator.get_state()
+        lr, momentum = settings.lr or 0.0, settings.momentum or 0.0
+        if settings.optimiser == "adam":
+            return torch.optim.Adam(trained, lr=lr, betas=(momentum, 0.999), weight_decay=settings.weight_decay)
+        return torch.optim.SGD(trained, lr=lr, momentum=momentum, weight_decay=settings.weight_decay)
 
-    def run(self, progress: Progress, checkpoint: "Checkpoint | None") -> str:
+    def run(self, progress: Progress, checkpoint: Checkpoint | None) -> str:
         """Descend to the end and return what ended it: ``loss``, ``plateau`` or ``steps``."""
         before, started = self.seconds, time.perf_counter()
         total = self.settings.steps or 0
@@ -75,16 +73,19 @@ class Descent:
             end = None
             if self.at_check():
                 self.loss = value.item() if self.settings.batch_size is None else self.measure()
+                if self.has_diverged():
+                    self.start_over()
+                    continue
                 end = self.end()
             if end is not None or self.step % REPORT_STEPS == 0:
                 self.seconds = before + time.perf_counter() - started
                 if checkpoint is not None and (end is not None or checkpoint.due()):
-                    checkpoint.save(self)
+                    checkpoint.save(*self.pack())
                 try:
                     progress("train", total if end else self.step, total, f"loss {self.loss:.1e}")
                 except KeyboardInterrupt:  # from a listener: here the state is whole, so nothing need be lost
                     if checkpoint is not None:
-                        checkpoint.save(self)
+                        checkpoint.save(*self.pack())
                     raise
             if end is not None:
                 return end
@@ -94,30 +95,6 @@ class Descent:
                 self.optimiser.param_groups[0]["momentum"] = self.settings.momentum_at(self.step)
             self.optimiser.step()
             self.step += 1
-
-    def at_check(self) -> bool:
-        """Tell whether the training loss is measured at this step: where it is cheap, and at the very end."""
-        if self.settings.batch_size is None:
-            every = GPU_CHECK_STEPS if self.inputs.is_cuda else 1
-        else:
-            every = self.steps_per_epoch
-        return self.step % every == 0 or self.step == self.settings.steps
-
-    def end(self) -> str | None:
-        """Return what ends the training here, if anything does."""
-        settings = self.settings
-        if self.step == 0:
-            self.first = self.loss
-        if not self.loss <= 100.0 * max(self.first, 1.0):  # written so that NaN is out of bounds too
-            raise Diverged(f"The training diverged after {self.step} steps; lower its learning rate {settings.lr:g}.")
-        if settings.stop_loss and self.loss <= settings.stop_loss:
-            return "loss"
-        minimised = self.loss + self.penalty()
-        if minimised < 0.999 * self.best:
-            self.best, self.best_step = minimised, self.step
-        if settings.patience and self.step - self.best_step >= settings.patience:
-            return "plateau"
-        return "steps" if self.step == settings.steps else None
 
     @property
     def steps_per_epoch(self) -> int:
@@ -130,14 +107,18 @@ class Descent:
         if size is None:
             return self.inputs, self.targets
         place = self.step % self.steps_per_epoch
-        if place == 0:
-            self.order_state = self.generator.get_state()
-        elif self.order is None:
-            self.generator.set_state(self.order_state)
         if place == 0 or self.order is None:
+            self.order_state = self.generator.get_state()
             self.order = torch.randperm(len(self.inputs), generator=self.generator).to(self.inputs.device)
         chosen = self.order[place * size : (place + 1) * size]
         return self.inputs[chosen], self.targets[chosen]
+
+    def at_check(self) -> bool:
+        """Tell whether the training loss is measured at this step: where it is cheap, and at the very end."""
+        every = self.steps_per_epoch
+        if self.settings.batch_size is None and self.inputs.is_cuda:
+            every = GPU_CHECK_STEPS
+        return self.step % every == 0 or self.step == self.settings.steps
 
     @torch.no_grad()
     def measure(self) -> float:
@@ -153,67 +134,58 @@ class Descent:
         squares = torch.stack([weight.square().sum() for weight in trained]).sum().item()
         return 0.5 * self.settings.weight_decay * squares
 
+    def has_diverged(self) -> bool:
+        """Tell whether the loss has left all bounds."""
+        if self.step == 0:
+            self.first = self.loss
+        return not math.isfinite(self.loss) or self.loss > 100.0 * max(self.first, 1.0)
+
+    def start_over(self) -> None:
+        """Go back to the start with smaller steps, or give up."""
+        lr = self.settings.lr or 0.0
+        if self.retries == 0:
+            raise ExhumeError(f"The training diverged after {self.step} steps; lower its learning rate {lr:g}.")
+        self.retries -= 1
+        self.settings = replace(self.settings, lr=lr / 4.0)
+        self.network.load_state_dict(self.start)
+        self.generator.set_state(self.start_order)
+        self.optimiser = self.fresh_optimiser()
+        self.step, self.best, self.best_step, self.order = 0, math.inf, 0, None
+
+    def end(self) -> str | None:
+        """Return what ends the training here, if anything does."""
+        settings = self.settings
+        if settings.stop_loss and self.loss <= settings.stop_loss:
+            return "loss"
+        minimised = self.loss + self.penalty()
+        if minimised < 0.999 * self.best:
+            self.best, self.best_step = minimised, self.step
+        if settings.patience and self.step - self.best_step >= settings.patience:
+            return "plateau"
+        return "steps" if self.step == settings.steps else None
+
     def pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return everything that decides how the training goes on."""
-        values = {"lr": self.settings.lr, "step": self.step, "best_step": self.best_step, "seconds": self.seconds}
+        counts = {name: getattr(self, name) for name in ("step", "best_step", "seconds", "retries")}
         # As a tensor: losses may be infinite, which JSON cannot say.
         losses = torch.tensor([self.first, self.loss, self.best], dtype=torch.float64)
         tensors = {"losses": losses, "order": self.order_state} | ungroup("network", self.network.state_dict())
         for number, state in self.optimiser.state_dict()["state"].items():
-            tensors |= ungroup(f"optimiser/{number}", {name: torch.as_tensor(value) for name, value in state.items()})
-        return values, tensors
+            memory = {name: torch.as_tensor(value) for name, value in state.items() if value is not None}
+            tensors |= ungroup(f"optimiser/{number}", memory)
+        return counts | {"lr": self.settings.lr}, tensors
 
     def unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """Go back to where :meth:`pack` was called."""
-        self.step, self.best_step, self.seconds = values["step"], values["best_step"], values["seconds"]
+        self.settings = replace(self.settings, lr=values["lr"])
+        for name in ("step", "best_step", "seconds", "retries"):
+            setattr(self, name, values[name])
         self.first, self.loss, self.best = tensors["losses"].tolist()
-        self.order_state = tensors["order"]
+        self.order = None
+        self.generator.set_state(tensors["order"])
         self.network.load_state_dict(group(tensors, "network"))
-        buffers = group(tensors, "optimiser")
-        numbers = {name.split("/")[0] for name in buffers}
+        self.optimiser = self.fresh_optimiser()
+        memory = group(tensors, "optimiser")
+        numbers = {name.split("/")[0] for name in memory}
         whole = self.optimiser.state_dict()
-        self.optimiser.load_state_dict(whole | {"state": {int(number): group(buffers, number) for number in numbers}})
-
-
-class Checkpoint:
-    """A file that holds a training under way, and refuses to continue another one."""
-
-    def __init__(self, path: Path, identity: str) -> None:
-        self.path = path
-        self.identity = identity
-        self.saved_at = time.perf_counter()
-
-    def load(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
-        """Return what :meth:`Descent.pack` packed; None when there is no file yet."""
-        if not self.path.exists():
-            return None
-        values, tensors = load_bundle(self.path, "training")
-        if values.pop("identity", None) != self.identity:
-            raise ExhumeError(
-                f"The checkpoint {self.path} belongs to a training with other settings or data; "
-                "remove it or name another file."
-            )
-        return values, tensors
-
-    def due(self) -> bool:
-        """Tell whether the last save was long enough ago."""
-        return time.perf_counter() - self.saved_at >= SAVE_SECONDS
-
-    def save(self, descent: Descent) -> None:
-        """Save the state of ``descent``."""
-        values, tensors = descent.pack()
-        save_bundle(self.path, "training", values | {"identity": self.identity}, tensors)
-        self.saved_at = time.perf_counter()
-
-
-def fingerprint(values: Mapping[str, Any], *tensors: Tensor) -> str:
-    """Return a digest of JSON values and tensors.
-
-    >>> fingerprint({"lr": 0.1}, torch.zeros(2)) == fingerprint({"lr": 0.1}, torch.ones(2))
-    False
-    """
-    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
-    for tensor in tensors:
-        digest.update(str((tensor.dtype, tuple(tensor.shape))).encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
+        self.optimiser.load_state_dict(whole | {"state": {int(number): group(memory, number) for number in numbers}})

@@ -18,10 +18,12 @@ from exhume.models.linearised import Linearised
 from exhume.models.mlp import MLP
 from exhume.progress import Progress, silent
 from exhume.records import Dataset, Victim
-from exhume.training.descent import Checkpoint, Descent, Diverged, fingerprint
+from exhume.records.record import fits
+from exhume.training.descent import Descent
 from exhume.training.lazy import lazily_trained, lazy_flow
-from exhume.training.losses import LOSSES, Loss
+from exhume.training.losses import LOSSES
 from exhume.training.prediction import accuracy, predict
+from exhume.training.resumption import Checkpoint, fingerprint
 from exhume.training.settings import Training
 from exhume.training.step_size import fast_lr
 from exhume.version import __version__
@@ -60,6 +62,8 @@ def train(
     asked = Training(**settings)
     if len(data.train) == 0:
         raise ExhumeError(f"The data set {data.name} has no training examples.")
+    if not bool(torch.isfinite(data.train.inputs).all()):
+        raise ExhumeError(f"The training inputs of {data.name} hold NaN or infinite values; remove those examples.")
     started = time.perf_counter()
     where, dtype = resolve_device(device), getattr(torch, asked.precision)
     objective = LOSSES[asked.loss]
@@ -75,10 +79,18 @@ def train(
     if used.has_closed_form:
         result = _solve(network, inputs, targets, used)
     else:
+        descent = Descent(
+            network=Linearised(network) if used.linearised else network,
+            inputs=inputs,
+            targets=targets,
+            objective=objective,
+            settings=used,
+            generator=generator,
+            retries=RETRIES if asked.lr is None and asked.schedule == "fast" else 0,
+        )
         identity = fingerprint(asked.describe() | {"model": model.describe()}, inputs, targets)
-        file = None if checkpoint is None else Checkpoint(Path(checkpoint), identity)
-        trained = Linearised(network) if used.linearised else network
-        descent, end = _descend(trained, inputs, targets, objective, used, generator, progress, file, asked.lr is None)
+        file = None if checkpoint is None else _resume(descent, Checkpoint(Path(checkpoint), identity))
+        end = descent.run(progress, file)
         used = descent.settings
         result = {"steps": descent.step, "ended_by": end, "seconds": descent.seconds}
     victim = Victim(
@@ -99,40 +111,18 @@ def train(
         "accuracy": accuracy(victim, data.train),
         "seconds": time.perf_counter() - started,
         "device": str(where),
-        "versions": {"exhume": __version__, "torch": torch.__version__},
+        "versions": {"exhume": __version__, "torch": str(torch.__version__)},
     }
     return replace(victim, result=measured | result)
 
 
-def _descend(
-    network: nn.Module,
-    inputs: Tensor,
-    targets: Tensor,
-    objective: Loss,
-    settings: Training,
-    generator: torch.Generator,
-    progress: Progress,
-    checkpoint: Checkpoint | None,
-    may_lower_lr: bool,
-) -> tuple[Descent, str]:
-    """Walk downhill, starting over with smaller steps where the chosen ones turn out too large."""
-    start, order = _copied(network.state_dict()), generator.get_state()
-    saved = None if checkpoint is None else checkpoint.load()
+def _resume(descent: Descent, file: Checkpoint) -> Checkpoint:
+    """Bring a training to where its file left it, if there is one yet."""
+    saved = file.load()
     if saved is not None:
-        settings = replace(settings, lr=saved[0]["lr"])
-    for retries in range(RETRIES, -1, -1):
-        descent = Descent(network, inputs, targets, objective, settings, generator)
-        if saved is not None:
+        with fits(file.path, "training"):
             descent.unpack(*saved)
-        try:
-            return descent, descent.run(progress, checkpoint)
-        except Diverged:
-            if not may_lower_lr or retries == 0 or settings.lr is None:
-                raise
-        settings, saved = replace(settings, lr=settings.lr / 4.0), None
-        network.load_state_dict(start)
-        generator.set_state(order)
-    raise AssertionError("the last try returns or raises")
+    return file
 
 
 def _solve(network: nn.Module, inputs: Tensor, targets: Tensor, settings: Training) -> dict[str, Any]:
