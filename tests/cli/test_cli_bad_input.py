@@ -111,7 +111,7 @@ def test_zip_bomb_as_weights(tmp_path: Path, own: dict[str, Path], refused: Call
     with zipfile.ZipFile(tmp_path / "bomb.pt", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", pickle.dumps({}))
         archive.writestr("archive/data/0", b"\0" * 2**24)
-    assert "unpacks to" in refused(*attack_own(tmp_path, own | {"final": tmp_path / "bomb.pt"}))
+    assert "unpack to" in refused(*attack_own(tmp_path, own | {"final": tmp_path / "bomb.pt"}))
 
 
 @pytest.mark.parametrize("saved_by", ["pickle", "torch"])
