@@ -6,7 +6,7 @@ as an ``nn.Sequential``. What is not understood for certain is never called a de
 
 import copy
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from torch import Tensor, fx, nn
@@ -84,8 +84,17 @@ class Step:
 
 
 class _Tracer(fx.Tracer):
+    """Trace a module, looking inside neither leaves nor submodules that hold none of the names of interest."""
+
+    def __init__(self, interesting: Collection[str] | None = None) -> None:
+        super().__init__()
+        self.interesting = interesting
+
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, ScaledLinear) or super().is_leaf_module(m, module_qualified_name)
+        if isinstance(m, ScaledLinear) or super().is_leaf_module(m, module_qualified_name):
+            return True
+        inside = f"{module_qualified_name}."
+        return self.interesting is not None and not any(name.startswith(inside) for name in self.interesting)
 
 
 def chain(model: nn.Module) -> list[Step] | None:
@@ -190,3 +199,49 @@ def _sound(layers: tuple[DenseLayer, ...], model: nn.Module) -> bool:
     names = [name for layer in layers for name in (layer.weight, layer.bias) if name is not None]
     distinct = len({id(parameters[name]) for name in names}) == len(names)
     return distinct and all(left.units == right.inputs for left, right in itertools.pairwise(layers))
+
+
+def first_trained(model: nn.Module, changed: Collection[str]) -> tuple[Step, Step | None] | None:
+    """Find the first step that training changed, and the only step its output feeds.
+
+    What stands before it (frozen feature extractors of any make) and after it (branches included) does not matter.
+
+    Args:
+        model: the network.
+        changed: the names of the parameters that training changed.
+
+    Returns:
+        The step and its only successor (None where the output branches or ends); None for an untraceable model or one
+        in which no module holds a changed parameter.
+    """
+    parameters = {name for name, _ in model.named_parameters()}
+    if isinstance(model, nn.Linear):
+        return _module_step("", model, parameters), None
+    try:
+        graph = _Tracer(changed).trace(model)
+    except Exception:  # torch.fx raises many kinds on control flow that depends on data
+        return None
+    modules = dict(model.named_modules())
+
+    def step(node: fx.Node) -> Step:
+        is_module = node.op == "call_module"
+        return _module_step(str(node.target), modules[str(node.target)], parameters) if is_module else _call_step(node)
+
+    for node in graph.nodes:
+        if node.op == "get_attr" and str(node.target) in changed:
+            return Step("other", str(node.target)), None
+        if node.op == "call_module" and any(name.startswith(f"{node.target}.") for name in changed):
+            return step(node), _only_successor(node, step)
+    return None
+
+
+def _only_successor(node: fx.Node, step: Callable[[fx.Node], Step]) -> Step | None:
+    """Return the step that alone takes the output of ``node``, looking through what only moves values around."""
+    while True:
+        users = [user for user in node.users if _called(user) not in _SIZE_CALLS]
+        if len(users) != 1 or users[0].op == "output":
+            return None
+        following = step(users[0])
+        if following.kind != "shape":
+            return following
+        node = users[0]

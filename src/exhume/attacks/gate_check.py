@@ -1,0 +1,208 @@
+"""Check rows against the inputs they imply, and say how unlikely the agreement is by chance.
+
+All rows together determine every input (the columns of ``Z Γ⁺``), without looking at any row's zeros. So the gates of
+the input that belongs to a row are a prediction of where that row is zero, and the prediction can fail. The null is
+that the zeros of a row have nothing to do with the weights: then each unit agrees with the prediction by chance, and
+the chance that any input of the remaining freedom agrees as well is bounded by counting halfspace patterns (Cover
+1965). A mixture of the rows of two similar inputs is not covered by that null: it is zero where both are, and so agrees
+with neither nearly as well as a true row does (``SINGLE_INPUT``).
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from scipy.special import gammaln, logsumexp
+from scipy.stats import binom
+from torch import Tensor
+
+from exhume.attacks.gate_search import RowProblem, fit_halfspaces, off_probability, oriented, smallest_on
+
+SINGLE_INPUT = 0.965
+"""The least agreement of a row that belongs to one input. True rows reach 0.98 to 1 with their exact input (what they
+miss are units that fired in the middle of training only); mixtures of two similar inputs' rows stay below 0.96."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """Rows with the inputs read out for them, and how well the two agree."""
+
+    rows: Float[Tensor, "row rank"]
+    inputs: Float[Tensor, "row value"]
+    """Scaled to a constant of 1 where the layer has a bias."""
+    agreement: Float[Tensor, " row"]
+    """The fraction of informative units on which the input's gates and the row's zeros agree."""
+    log_p: Float[Tensor, " row"]
+    """The natural logarithm of the p-value of that agreement, for one row tried."""
+    spread: Float[Tensor, " row"]
+    """How far the largest value of an input moves when each half of the units is asked alone: zero when all rows are
+    found, else the precision of what the missing rows leave open."""
+
+    @property
+    def is_single(self) -> Bool[Tensor, " row"]:
+        """Which rows agree as only the row of one input does."""
+        return self.agreement >= SINGLE_INPUT
+
+
+def missing_directions(
+    problem: RowProblem, rows: Float[Tensor, "row rank"]
+) -> tuple[Float[Tensor, "value free"], Float[Tensor, " free"]]:
+    """Return the directions that only inputs of rows not yet found can span, with their strengths.
+
+    ``Z (I − P)``, with ``P`` the projector on the found rows, holds no input whose row was found.
+    """
+    if len(rows) == 0:
+        return problem.basis, problem.strengths
+    found = torch.linalg.qr(rows.T).Q
+    remaining = problem.strengths[:, None] * (torch.eye(problem.rank).to(found) - found @ found.T)
+    left, strengths, _ = torch.linalg.svd(remaining)
+    free = problem.rank - len(rows)
+    return problem.basis @ left[:, :free], strengths[:free]
+
+
+def zero_width(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float[Tensor, "row 1"]:
+    """Return below which size an entry of a normalised row counts as zero: what the measured noise makes of zero."""
+    return (6.0 * problem.noise_width(rows)).clamp(min=1e-3)[:, None]
+
+
+def agreement(
+    problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: Float[Tensor, "row value"]
+) -> Float[Tensor, " row"]:
+    """Return on which fraction of the informative units an input's gates tell where its row is zero.
+
+    A unit is predicted to be off when it is off at both ends of training. An entry that is on but drowned in the noise
+    is not held against a row: as many misses are forgiven as entries lie in the equally wide band above the noise.
+    """
+    predicted = torch.maximum(inputs @ problem.before.T, inputs @ problem.after.T) > 0
+    size, width = problem.normalised(rows).abs(), zero_width(problem, rows)
+    counted = problem.informative.bool()
+    hits = ((predicted == (size > width)) & counted).sum(dim=1)
+    drowned = (predicted & (size <= width) & counted).sum(dim=1)
+    band = ((size > width) & (size <= 2 * width) & counted).sum(dim=1)
+    return (hits + torch.minimum(drowned, band)) / problem.units
+
+
+def fitted_inputs(
+    problem: RowProblem,
+    rows: Float[Tensor, "row rank"],
+    directions: Float[Tensor, "value free"],
+    base: Float[Tensor, "row value"] | None = None,
+    units: Float[Tensor, " unit"] | None = None,
+) -> Float[Tensor, "row value"]:
+    """Fit to the zeros of each row the input in the span of ``directions``, added to ``base`` where that is known."""
+    features = (problem.before + problem.after) @ directions / 2
+    free = directions.shape[1]
+    size = features.pow(2).mean().sqrt() * free**0.5
+    features = features / size
+    heard = problem.informative if units is None else problem.informative * units
+    on = 1 - off_probability(problem.normalised(rows), 0.5, zero_width(problem, rows))
+    start = torch.zeros(len(rows), problem.basis.shape[0]).to(features) if base is None else base
+    known = problem.gates(start)
+    scale = 20.0 / known.pow(2).mean(dim=1, keepdim=True).sqrt().clamp(min=1e-6)
+    codes = torch.zeros(len(rows), free).to(features)
+    for ridge in (1.0, 0.3, 0.1, 0.03):
+        codes = fit_halfspaces(features, on, codes, heard, ridge, steps=3, base=known * scale)
+    return oriented(problem, start + (codes / size / scale) @ directions.T)
+
+
+def check(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Checked:
+    """Read out the input of each row from all of them, and check one against the other.
+
+    With rows missing, what they leave open of an input is fitted to the row's own zeros; the p-value pays for it.
+    """
+    change = problem.basis * problem.strengths  # Z in coordinates of the row space
+    inputs = oriented(problem, torch.linalg.lstsq(rows.T, change.T).solution)
+    directions, _ = missing_directions(problem, rows)
+    free = directions.shape[1]
+    spread = torch.zeros(len(rows)).to(inputs)
+    if free:
+        half = (torch.arange(problem.rows.shape[1], device=rows.device) % 2).to(rows)
+        halves = [standardised(problem, fitted_inputs(problem, rows, directions, inputs, h)) for h in (half, 1 - half)]
+        spread = (halves[0] - halves[1]).abs().amax(dim=1) / 2
+        inputs = fitted_inputs(problem, rows, directions, inputs)
+    agreed = agreement(problem, rows, inputs)
+    return Checked(
+        rows=rows,
+        inputs=standardised(problem, inputs),
+        agreement=agreed,
+        log_p=log_p_value(problem, rows, agreed, free),
+        spread=spread,
+    )
+
+
+def standardised(problem: RowProblem, inputs: Float[Tensor, "row value"]) -> Float[Tensor, "row value"]:
+    """Divide by the constant last value, which fixes sign and scale, where the layer has a bias."""
+    if not problem.has_bias:
+        return inputs
+    last = inputs[:, -1:]
+    return inputs / torch.where(last.abs() < 1e-30, torch.full_like(last, 1e-30), last)
+
+
+def prune(
+    problem: RowProblem, rows: Float[Tensor, "row rank"], solo: Float[Tensor, " row"], suspects: int = 16
+) -> Int[Tensor, " kept"]:
+    """Return the indices of rows to keep: one wrong row spoils the read-out of others, so the culprit is sought.
+
+    A culprit is a row without which more of the others pass. Only the rows that agreed least on their own are tried.
+    """
+    kept = torch.arange(len(rows), device=rows.device)
+    passing = int(check(problem, rows).is_single.sum())
+    while passing < len(kept) and len(kept) > 1:
+        order = solo[kept].argsort()[:suspects].tolist()
+        scores = [
+            (int(check(problem, rows[_without(kept, at)]).is_single.sum()), -rank) for rank, at in enumerate(order)
+        ]
+        best = max(range(len(order)), key=lambda rank: scores[rank])
+        if scores[best][0] <= passing - int(passing == len(kept) - 1):
+            break
+        kept = _without(kept, order[best])
+        passing = scores[best][0]
+    return kept
+
+
+def _without(indices: Tensor, position: int) -> Tensor:
+    return torch.cat([indices[:position], indices[position + 1 :]])
+
+
+def log_p_value(
+    problem: RowProblem, rows: Float[Tensor, "row rank"], agreed: Float[Tensor, " row"], free: int
+) -> Float[Tensor, " row"]:
+    """Bound the chance of an agreement for a row whose zeros have nothing to do with the weights.
+
+    By the union bound over all patterns that halfspaces with ``free`` free directions can make at both ends.
+    """
+    shown = problem.normalised(rows).abs() > zero_width(problem, rows)
+    on = (shown * problem.informative).sum(dim=1) / problem.units
+    chance = torch.maximum(on, 1 - on).clamp(max=1 - 1e-9).cpu().numpy()
+    hits = (agreed * problem.units).round().cpu().numpy()
+    tail = binom.logsf(hits - 1, problem.units, chance)
+    patterns = log_halfspace_patterns(2 * problem.units, free)
+    return torch.as_tensor(tail + patterns, dtype=torch.float64).clamp(max=0.0)
+
+
+def log_halfspace_patterns(points: int, free: int) -> float:
+    """Return the logarithm of how many on/off patterns of points a halfspace with free directions can make.
+
+    Cover (1965): ``2 Σ_{k<n} C(points − 1, k)`` for ``n`` directions; one pattern when nothing is free.
+
+    >>> round(math.exp(log_halfspace_patterns(4, 2)))
+    8
+    """
+    if free == 0:
+        return 0.0
+    ks = torch.arange(min(free, points)).numpy()
+    terms = gammaln(points) - gammaln(ks + 1) - gammaln(points - ks)
+    return math.log(2.0) + float(logsumexp(terms))
+
+
+def sharpen(problem: RowProblem, rows: Float[Tensor, "row rank"], steps: int = 14) -> Float[Tensor, "row rank"]:
+    """Bring rows to the precision of the weights: exact zeros where they are zero but for noise.
+
+    Least squares re-weighted as for a count of non-zeros, with a width that falls to the noise floor.
+    """
+    for step in range(steps):
+        width = (2.0 * problem.noise_width(rows)).clamp(min=1e-2 * 0.5**step, max=1.0)[:, None]
+        normalised = problem.normalised(rows)
+        rows = smallest_on(problem, rows, problem.informative / (normalised.pow(2) + width.pow(2)), 2)
+    return rows

@@ -1,0 +1,249 @@
+"""Search the row space of a layer's change for the rows of single training inputs.
+
+With ReLU, the effect ``γ_i`` of input ``x_i`` is exactly zero on every unit that never fires on it: on about half of
+all units, and on which ones the input itself says (``w_k·x + b_k < 0``). A generic vector of the row space vanishes
+almost nowhere. So a row and its input are found together, by expectation and maximisation over the units' gates:
+
+- *row step*: given how likely each unit is off, the row that is smallest on those units (re-weighted least squares, a
+  few inverse iterations);
+- *input step*: given which units the row calls off, the input whose halfspace pattern says the same (logistic
+  regression on the known weights);
+- *steering*: early on, the row is started anew from what backpropagation through the network at both ends of training
+  predicts for the current input, projected on the row space.
+
+All candidates of a batch are searched at once.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from exhume.attacks.first_layer import Signals
+from exhume.attacks.subspace import InputSubspace
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSettings:
+    """How one batch is searched; the widths are in units of a row's root mean square."""
+
+    iterations: int = 20
+    steered: int = 10
+    """How many of the iterations start the row anew from the network's prediction."""
+    row_steps: int = 3
+    inverse_iterations: int = 1
+    first_inverse_iterations: int = 1
+    widths: tuple[float, float] = (0.3, 0.01)
+    """How close to zero an entry must be to count as off, falling from the first value to the second."""
+    sharpness: float = 8.0
+    """How firmly the gates of a candidate input are believed."""
+    ridge: float = 0.3
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowProblem:
+    """What the search needs to know: the row space on informative units, and the gates' weights in the subspace."""
+
+    rows: Float[Tensor, "rank unit"]
+    basis: Float[Tensor, "value rank"]
+    strengths: Float[Tensor, " rank"]
+    before: Float[Tensor, "unit value"]
+    after: Float[Tensor, "unit value"]
+    informative: Float[Tensor, " unit"]
+    """1 for a unit that some input moved, 0 for one that says nothing."""
+    noise: float
+    has_bias: bool
+    signals: tuple[Signals, ...]
+    """From pre-activations to the backward signals at them, at each end of training."""
+
+    @property
+    def rank(self) -> int:
+        """The dimension of the row space."""
+        return len(self.rows)
+
+    @property
+    def units(self) -> int:
+        """How many units are informative."""
+        return int(self.informative.sum())
+
+    def gates(self, inputs: Float[Tensor, "candidate value"]) -> Float[Tensor, "candidate unit"]:
+        """Return the pre-activations of inputs, averaged over both ends of training: positive means on."""
+        return inputs @ (self.before + self.after).T / 2
+
+    def normalised(self, rows: Float[Tensor, "candidate rank"]) -> Float[Tensor, "candidate unit"]:
+        """Return rows on all units, scaled to a root mean square of 1 over the informative ones."""
+        full: Tensor = rows @ self.rows
+        return full * (math.sqrt(self.units) / full.norm(dim=1, keepdim=True))
+
+    def noise_width(self, rows: Float[Tensor, "candidate rank"]) -> Float[Tensor, " candidate"]:
+        """Return the size that rounding noise gives to an entry of each normalised row that should be zero."""
+        amplified: Tensor = (rows / self.strengths).norm(dim=1) / rows.norm(dim=1)
+        return amplified * (self.noise * math.sqrt(self.units))
+
+
+def row_problem(subspace: InputSubspace, signals: tuple[Signals, ...]) -> RowProblem:
+    """Set up the search in a subspace."""
+    layer = subspace.layer
+    column = layer.change.norm(dim=0)
+    heard = column > 6.0 * subspace.noise * layer.change.shape[0] ** 0.5
+    rows = subspace.rows * heard
+    return RowProblem(
+        rows=rows,
+        basis=subspace.basis,
+        strengths=subspace.strengths,
+        before=layer.before,
+        after=layer.after,
+        informative=heard.to(rows.dtype),
+        noise=subspace.noise,
+        has_bias=layer.has_bias,
+        signals=signals,
+    )
+
+
+def random_starts(
+    problem: RowProblem,
+    directions: Float[Tensor, "value free"],
+    strengths: Float[Tensor, " free"],
+    count: int,
+    generator: torch.Generator,
+) -> Float[Tensor, "candidate value"]:
+    """Draw candidate inputs inside the span of ``directions``, some along its main directions, some evenly."""
+    noise = torch.randn(count, directions.shape[1], generator=generator, dtype=torch.float64).to(directions.device)
+    evenness = (torch.arange(count, device=directions.device) % 3)[:, None] / 2
+    inputs = (noise * strengths ** (1 - evenness)) @ directions.T
+    return oriented(problem, inputs)
+
+
+def oriented(problem: RowProblem, inputs: Float[Tensor, "candidate value"]) -> Float[Tensor, "candidate value"]:
+    """Choose the sign that makes the constant last value positive, where the layer has a bias to tell."""
+    if not problem.has_bias:
+        return inputs
+    return torch.where(inputs[:, -1:] < 0, -inputs, inputs)
+
+
+def predicted_rows(problem: RowProblem, inputs: Float[Tensor, "candidate value"]) -> Float[Tensor, "candidate rank"]:
+    """Predict the rows of inputs: the combination of backward signals that lies deepest in the row space.
+
+    A training input's row is close to a combination of the signals at both ends of training and for each output; the
+    best one is the leading canonical direction between their span and the row space.
+    """
+    scaled = _standardised(problem, inputs)
+    both = (problem.before, problem.after)
+    predictions = torch.cat(
+        [signal(scaled @ weights.T) for signal, weights in zip(problem.signals, both, strict=True)], dim=1
+    )
+    predictions = predictions * problem.informative
+    predictions = predictions / predictions.norm(dim=2, keepdim=True).clamp(min=1e-30)
+    inside = predictions @ problem.rows.T
+    gram = predictions @ predictions.mT
+    ridge = 1e-6 * torch.eye(gram.shape[1], dtype=gram.dtype, device=gram.device)
+    factor = torch.linalg.cholesky(gram + ridge)
+    whitened = torch.linalg.solve_triangular(factor, inside, upper=False)
+    leading = torch.linalg.eigh(whitened @ whitened.mT).eigenvectors[:, :, -1:]
+    rows: Tensor = (leading.mT @ whitened)[:, 0]
+    return rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-30)
+
+
+def _standardised(problem: RowProblem, inputs: Tensor) -> Tensor:
+    """Scale candidates to a constant of 1 (or, without a bias, to unit mean square): the scale of real inputs."""
+    if problem.has_bias:
+        floor = 0.02 * inputs.norm(dim=1, keepdim=True)
+        return inputs / inputs[:, -1:].clamp(min=1e-30).maximum(floor)
+    return inputs / inputs.pow(2).mean(dim=1, keepdim=True).sqrt().clamp(min=1e-30)
+
+
+def search(
+    problem: RowProblem,
+    starts: Float[Tensor, "candidate value"],
+    directions: Float[Tensor, "value free"],
+    settings: SearchSettings,
+) -> tuple[Float[Tensor, "candidate rank"], Float[Tensor, "candidate value"]]:
+    """Search from ``starts`` for rows of single inputs, the inputs confined to the span of ``directions``.
+
+    Returns:
+        The rows as unit coordinates in the row space, and the inputs whose gates they show.
+    """
+    features = (problem.before + problem.after) @ directions / 2
+    free = directions.shape[1]
+    features = features / features.pow(2).mean().sqrt() / free**0.5
+    codes = starts @ directions
+    codes = codes / codes.norm(dim=1, keepdim=True).clamp(min=1e-30) * free**0.5
+    margins = codes @ features.T
+    on = torch.sigmoid(3.0 * margins / margins.pow(2).mean(dim=1, keepdim=True).sqrt())
+    rows = predicted_rows(problem, oriented(problem, codes @ directions.T))
+    for iteration in range(settings.iterations):
+        progress = iteration / max(1, settings.iterations - 1)
+        width = settings.widths[0] * (settings.widths[1] / settings.widths[0]) ** progress
+        width_each = (3.0 * problem.noise_width(rows)).clamp(min=width)[:, None]
+        if 0 < iteration <= settings.steered:
+            rows = predicted_rows(problem, oriented(problem, codes @ directions.T))
+        inverse = settings.first_inverse_iterations if iteration == 0 else settings.inverse_iterations
+        for step in range(settings.row_steps):
+            by_gates_alone = iteration == 0 and step == 0
+            weights = (1 - on) if by_gates_alone else _off_weights(problem.normalised(rows), on, width_each)
+            rows = smallest_on(problem, rows, weights * problem.informative, inverse)
+        off = off_probability(problem.normalised(rows), 0.5, width_each)
+        codes = fit_halfspaces(features, 1 - off, codes, problem.informative, settings.ridge)
+        on = torch.sigmoid(settings.sharpness * (codes @ features.T)).clamp(0.02, 0.98)
+    return rows, codes @ directions.T
+
+
+def off_probability(
+    normalised: Float[Tensor, "candidate unit"], on: Float[Tensor, "candidate unit"] | float, width: Tensor
+) -> Float[Tensor, "candidate unit"]:
+    """Return how likely each unit is off: a narrow Laplace density of entries for off units, a wide one for on."""
+    size = normalised.abs()
+    typical = size.mean(dim=1, keepdim=True) / 0.55
+    narrow = (1 - on) * torch.exp(-size / width) / width
+    wide = on * torch.exp(-size / typical) / typical
+    return narrow / (narrow + wide + 1e-30)
+
+
+def _off_weights(normalised: Tensor, on: Tensor, width: Tensor) -> Tensor:
+    """Turn off-probabilities into least-squares weights that act like absolute values."""
+    return off_probability(normalised, on, width) / (normalised.abs() + 0.1 * width)
+
+
+def smallest_on(
+    problem: RowProblem,
+    rows: Float[Tensor, "candidate rank"],
+    weights: Float[Tensor, "candidate unit"],
+    iterations: int,
+) -> Float[Tensor, "candidate rank"]:
+    """Move rows towards the unit row whose weighted square sum is smallest, by inverse iterations."""
+    gram = (problem.rows[None] * weights[:, None, :]) @ problem.rows.T
+    scale = gram.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None, None].clamp(min=1e-30)
+    gram = gram + 1e-11 * scale * torch.eye(problem.rank, dtype=gram.dtype, device=gram.device)
+    factor = torch.linalg.cholesky(gram / scale)
+    for _ in range(iterations):
+        rows = torch.cholesky_solve(rows[..., None], factor)[..., 0]
+        rows = rows / rows.norm(dim=1, keepdim=True)
+    return rows
+
+
+def fit_halfspaces(
+    features: Float[Tensor, "unit free"],
+    labels: Float[Tensor, "candidate unit"],
+    codes: Float[Tensor, "candidate free"],
+    informative: Float[Tensor, " unit"],
+    ridge: float,
+    steps: int = 2,
+    base: Float[Tensor, "candidate unit"] | float = 0.0,
+) -> Float[Tensor, "candidate free"]:
+    """Fit the input whose halfspace pattern is nearest to ``labels``: Newton steps of a logistic regression.
+
+    ``base`` is the part of the margins that is known already.
+    """
+    identity = torch.eye(features.shape[1], dtype=features.dtype, device=features.device)
+    for _ in range(steps):
+        margins = base + codes @ features.T
+        probability = torch.sigmoid(margins)
+        curvature = (probability * (1 - probability) + 1e-4) * informative
+        slope = (probability - labels) * informative
+        hessian = (features.T[None] * curvature[:, None, :]) @ features + ridge * identity
+        step = torch.linalg.solve(hessian, (slope @ features + ridge * codes)[..., None])[..., 0]
+        longest = (step @ features.T).abs().amax(dim=1, keepdim=True).clamp(min=1e-30)
+        codes = codes - step * (4.0 / longest).clamp(max=1.0)
+    return codes
