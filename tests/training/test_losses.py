@@ -52,11 +52,11 @@ def test_binary_cross_entropy_is_the_softmax_one_of_two_outputs():
     assert torch.allclose(binary, LOSSES["ce"](pairs, labels))
 
 
-@pytest.mark.parametrize("name", LOSSES)
-@pytest.mark.parametrize("outputs", [1, 2, 5])
+@pytest.mark.parametrize(
+    ("name", "outputs"),
+    [("mse", 1), ("mse", 2), ("mse", 5), ("huber", 1), ("huber", 2), ("huber", 5), ("bce", 1), ("ce", 2), ("ce", 5)],
+)
 def test_curvature_bounds_the_second_derivative(name, outputs):
-    if (name == "bce" and outputs > 1) or (name == "ce" and outputs < 2):
-        pytest.skip("the loss has no such outputs")
     loss, generator = LOSSES[name], torch.Generator().manual_seed(0)
     targets = {"ce": torch.zeros(1, dtype=torch.long), "bce": torch.ones(1, 1, dtype=torch.float64)}.get(
         name, torch.zeros(1, outputs, dtype=torch.float64)
