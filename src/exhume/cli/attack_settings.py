@@ -19,7 +19,7 @@ def known_attacks() -> dict[str, type[Attack]]:
     >>> "weight-difference" in known_attacks()
     True
     """
-    exported = (getattr(attacks, name) for name in getattr(attacks, "__all__", ()))
+    exported = (getattr(attacks, name) for name in attacks.__all__)
     kinds = [kind for kind in exported if isinstance(kind, type) and issubclass(kind, Attack) and kind is not Attack]
     return {_dashed(kind.__name__): kind for kind in kinds if not any(map(_required, fields(kind)))}
 
@@ -40,6 +40,7 @@ def build_attacks(names: Sequence[str], settings: Sequence[str]) -> dict[str, At
     for setting in settings:
         place, separator, text = setting.partition("=")
         attack, _, field = place.strip().rpartition(".")
+        field = field.replace("-", "_")
         if not separator or not field:
             raise ExhumeError(f"A setting reads NAME=VALUE, such as steps=2000, not {setting!r}.")
         if attack and attack not in chosen:
@@ -52,7 +53,6 @@ def build_attacks(names: Sequence[str], settings: Sequence[str]) -> dict[str, At
 def _parse(kind: type[Attack], attack: str, field: str, text: str) -> Any:
     hints = get_type_hints(kind)
     settable = {f.name: hints[f.name] for f in fields(kind) if f.init and _describe(hints[f.name])}
-    field = field.replace("-", "_")
     if field not in settable:
         raise ExhumeError(f"{attack} has no setting {field!r}; {_suggest(field, settable)}.")
     for value in _readings(text):

@@ -27,7 +27,7 @@ def demo(
         request = TrainingRequest(
             data={"name": "faces", "size": FACES, "seed": seed},
             model=MLP(width=1024, depth=2),
-            training={"seed": seed},
+            training={"seed": seed, "stop_loss": 1e-6},
         )
         data, victim = train_into(folder, request, device=device, voice=voice, overwrite=True)
         tell_training(voice, data, victim)

@@ -136,6 +136,11 @@ def audit_into(
     folder: RunFolder, found: Reconstruction, data: Dataset | None, view: AttackerView | None, voice: Voice
 ) -> Audit:
     """Measure what was found against the data and keep the verdict for machines and people."""
+    if view is not None and tuple(found.inputs.shape[1:]) != view.input_shape:
+        voice.note(
+            "What was recovered are the features that the first trained layer reads; no data is compared with them."
+        )
+        data = None
     audit = evaluate(found, data, victim=view)
     with folder.open():
         folder.clear_audit()
