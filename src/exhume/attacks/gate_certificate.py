@@ -14,10 +14,11 @@ from exhume.attacks.gate_check import (
     agreement,
     check,
     fitted_inputs,
-    log_p_value,
+    log_p_generic,
     missing_directions,
-    prune,
+    reduced,
     sharpen,
+    shows_zero,
 )
 from exhume.attacks.gate_search import RowProblem, SearchSettings, random_starts, row_problem, search
 from exhume.attacks.subspace import InputSubspace, input_subspace
@@ -30,7 +31,7 @@ SAME_ROW = 0.98
 STARTS_PER_ROW, LEAST_STARTS = 8, 32
 """How many candidates a missing row is worth, and how many a round takes at least."""
 PRECISE = 0.05
-"""How far an input that missing rows leave partly open may move between halves of the units and still count as known."""
+"""How far an input that missing rows leave partly open may move between halves of the units and still be known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,28 +75,25 @@ class GateCertificate(Attack):
         problem = row_problem(
             subspace, tuple(backward_signals(view, weights, subspace.layer) for weights in (view.initial, view.final))
         )
-        found = Found(rows=torch.zeros(0, problem.rank).to(problem.rows), solo=torch.zeros(0).to(problem.rows))
+        found = torch.zeros(0, problem.rank).to(problem.rows)
         tried, idle = 0, 0
         warm = self._warm_starts(view, problem, generator, progress)
         for round_number in range(self.rounds):
-            progress("recover", len(found.rows), problem.rank, f"round {round_number + 1}")
-            directions, strengths = missing_directions(problem, found.rows)
+            progress("recover", len(found), problem.rank, f"round {round_number + 1}")
+            directions, strengths = missing_directions(problem, found)
             count = min(self.starts, max(LEAST_STARTS, STARTS_PER_ROW * len(strengths)))
             starts = random_starts(problem, directions, strengths, count, generator)
             if warm is not None and round_number == 0:
                 starts = torch.cat([warm, starts])
             rows, _ = search(problem, starts, directions, STRATEGIES[round_number % len(STRATEGIES)])
             tried += len(rows)
-            before = len(found.rows)
-            found = found.joined(problem, rows, directions, math.log(self.error_rate / tried))
-            idle = 0 if len(found.rows) > before else idle + 1
-            if len(found.rows) == problem.rank or idle == self.patience // 2:
-                kept = prune(problem, found.rows, found.solo)
-                found = Found(rows=found.rows[kept], solo=found.solo[kept])
-            if len(found.rows) == problem.rank or idle >= self.patience:
+            before = len(found)
+            found = joined(problem, found, rows, directions, math.log(self.error_rate / tried))
+            idle = 0 if len(found) > before else idle + 1
+            if len(found) == problem.rank or idle >= self.patience:
                 break
-        progress("recover", len(found.rows), problem.rank, "certify")
-        return self._result(view, subspace, problem, found.rows, max(tried, 1))
+        progress("recover", len(found), problem.rank, "certify")
+        return self._result(view, subspace, problem, found, max(tried, 1))
 
     def _warm_starts(
         self, view: AttackerView, problem: RowProblem, generator: torch.Generator, progress: Progress
@@ -113,7 +111,9 @@ class GateCertificate(Attack):
     ) -> Reconstruction:
         checked = check(problem, rows)
         inputs = checked.inputs[:, : subspace.layer.input_size]
-        log_p = (checked.log_p + math.log(tried)).clamp(max=0.0)
+        # Both must be no accident: the zeros of the row, and that the input read out for it tells where they are.
+        log_p = torch.maximum(checked.log_p, log_p_generic(problem, rows))
+        log_p = (log_p + math.log(tried)).clamp(max=0.0)
         certified = (log_p < math.log(self.error_rate)) & (checked.is_single & (checked.spread < PRECISE)).cpu()
         count = int(certified.sum())
         outcome = Outcome.PARTIAL if count else Outcome.NOTHING_FOUND
@@ -129,29 +129,34 @@ class GateCertificate(Attack):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Found:
-    """The rows found so far, and how well each agreed on its own when it was found."""
+def joined(problem: RowProblem, found: Tensor, candidates: Tensor, directions: Tensor, limit: float) -> Tensor:
+    """Add to the found rows the candidates that are new and no chance finding (a log p-value below ``limit``).
 
-    rows: Tensor
-    solo: Tensor
+    Sparsest first, and each freed of the rows that are known already; in return the known ones are freed of it.
+    """
+    rough = agreement(problem, candidates, fitted_inputs(problem, candidates, directions))
+    likely = candidates[rough > SINGLE_INPUT - 0.1]
+    if len(likely) == 0:
+        return found
+    sharp = _distinct(sharpen(problem, likely))
+    sharp = sharp[shows_zero(problem, sharp).sum(dim=1).argsort(descending=True)]
+    sharp = _distinct(sharpen(problem, reduced(problem, reduced(problem, sharp, found), sharp), steps=4))
+    agreed = agreement(problem, sharp, fitted_inputs(problem, sharp, directions))
+    passes = (log_p_generic(problem, sharp).to(agreed) < limit) & (agreed >= SINGLE_INPUT)
+    merged = _distinct(torch.cat([found, sharp[passes]]))[: problem.rank]
+    if len(merged) == len(found):
+        return found
+    return _distinct(sharpen(problem, reduced(problem, merged, merged), steps=4))
 
-    def joined(self, problem: RowProblem, candidates: Tensor, directions: Tensor, limit: float) -> "Found":
-        """Add the candidates that agree with one input beyond chance (a log p-value below ``limit``) and are new."""
-        rough = agreement(problem, candidates, fitted_inputs(problem, candidates, directions))
-        likely = candidates[rough > SINGLE_INPUT - 0.1]
-        if len(likely) == 0:
-            return self
-        sharp = sharpen(problem, likely)
-        agreed = agreement(problem, sharp, fitted_inputs(problem, sharp, directions))
-        chance = log_p_value(problem, sharp, agreed, directions.shape[1]).to(agreed)
-        rows, solo = self.rows, self.solo
-        for index in agreed.argsort(descending=True).tolist():
-            is_new = len(rows) == 0 or float((rows @ sharp[index]).abs().max()) < SAME_ROW
-            if agreed[index] >= SINGLE_INPUT and chance[index] < limit and is_new and len(rows) < problem.rank:
-                rows = torch.cat([rows, sharp[index : index + 1]])
-                solo = torch.cat([solo, agreed[index : index + 1]])
-        return Found(rows=rows, solo=solo)
+
+def _distinct(rows: Tensor) -> Tensor:
+    """Keep the first of rows that are the same but for sign."""
+    same = (rows @ rows.T).abs() > SAME_ROW
+    kept: list[int] = []
+    for index in range(len(rows)):
+        if not bool(same[index, kept].any()):
+            kept.append(index)
+    return rows[kept]
 
 
 STEERED = SearchSettings()

@@ -24,6 +24,9 @@ from torch import Tensor
 from exhume.attacks.first_layer import Signals
 from exhume.attacks.subspace import InputSubspace
 
+SHARED_SILENCE = 0.05
+"""The fraction of silent units from which on inputs are taken to share a mean."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings:
@@ -68,14 +71,21 @@ class RowProblem:
         """How many units are informative."""
         return int(self.informative.sum())
 
-    def gates(self, inputs: Float[Tensor, "candidate value"]) -> Float[Tensor, "candidate unit"]:
-        """Return the pre-activations of inputs, averaged over both ends of training: positive means on."""
-        return inputs @ (self.before + self.after).T / 2
+    @property
+    def silent(self) -> Float[Tensor, " unit"]:
+        """1 for a unit that no input moved: off on all of them, which tells of inputs and says nothing about rows."""
+        return 1 - self.informative
+
+    @property
+    def weights(self) -> Float[Tensor, "gate value"]:
+        """The weights of every unit at the start of training, then at its end: two gates a unit."""
+        return torch.cat([self.before, self.after])
 
     def normalised(self, rows: Float[Tensor, "candidate rank"]) -> Float[Tensor, "candidate unit"]:
         """Return rows on all units, scaled to a root mean square of 1 over the informative ones."""
-        full: Tensor = rows @ self.rows
-        return full * (math.sqrt(self.units) / full.norm(dim=1, keepdim=True))
+        full = rows @ self.rows
+        size: Tensor = full.norm(dim=1, keepdim=True)
+        return full * (math.sqrt(self.units) / size)
 
     def noise_width(self, rows: Float[Tensor, "candidate rank"]) -> Float[Tensor, " candidate"]:
         """Return the size that rounding noise gives to an entry of each normalised row that should be zero."""
@@ -109,11 +119,30 @@ def random_starts(
     count: int,
     generator: torch.Generator,
 ) -> Float[Tensor, "candidate value"]:
-    """Draw candidate inputs inside the span of ``directions``, some along its main directions, some evenly."""
+    """Draw candidate inputs inside the span of ``directions``, some along its main directions, some evenly.
+
+    Where many units are silent, inputs share a mean (pixels left in [0, 1]) that the silence gives away; candidates are
+    then drawn around it, at several distances.
+    """
     noise = torch.randn(count, directions.shape[1], generator=generator, dtype=torch.float64).to(directions.device)
+    distance = 3.0 * torch.rand(count, 1, generator=generator, dtype=torch.float64).to(directions.device)
     evenness = (torch.arange(count, device=directions.device) % 3)[:, None] / 2
-    inputs = (noise * strengths ** (1 - evenness)) @ directions.T
-    return oriented(problem, inputs)
+    inputs = oriented(problem, (noise * strengths ** (1 - evenness)) @ directions.T)
+    if float(problem.silent.mean()) < SHARED_SILENCE:
+        return inputs
+    mean = common_input(problem)
+    size = (inputs @ problem.weights.T).norm(dim=1, keepdim=True) / (mean @ problem.weights.T).norm()
+    around: Tensor = mean + distance * inputs / size.clamp(min=1e-30)
+    return around
+
+
+def common_input(problem: RowProblem) -> Float[Tensor, "1 value"]:
+    """Return the direction of what all inputs share: off on the units that no input moved, on elsewhere."""
+    features = problem.weights @ problem.basis
+    features = features / features.pow(2).mean().sqrt() / problem.rank**0.5
+    start = torch.zeros(1, problem.rank).to(features)
+    codes = fit_halfspaces(features, problem.informative[None], start, 1.0, steps=8)
+    return oriented(problem, codes @ problem.basis.T)
 
 
 def oriented(problem: RowProblem, inputs: Float[Tensor, "candidate value"]) -> Float[Tensor, "candidate value"]:
@@ -143,7 +172,8 @@ def predicted_rows(problem: RowProblem, inputs: Float[Tensor, "candidate value"]
     whitened = torch.linalg.solve_triangular(factor, inside, upper=False)
     leading = torch.linalg.eigh(whitened @ whitened.mT).eigenvectors[:, :, -1:]
     rows: Tensor = (leading.mT @ whitened)[:, 0]
-    return rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-30)
+    size: Tensor = rows.norm(dim=1, keepdim=True)
+    return rows / size.clamp(min=1e-30)
 
 
 def _standardised(problem: RowProblem, inputs: Tensor) -> Tensor:
@@ -165,13 +195,13 @@ def search(
     Returns:
         The rows as unit coordinates in the row space, and the inputs whose gates they show.
     """
-    features = (problem.before + problem.after) @ directions / 2
+    features = problem.weights @ directions
     free = directions.shape[1]
     features = features / features.pow(2).mean().sqrt() / free**0.5
     codes = starts @ directions
     codes = codes / codes.norm(dim=1, keepdim=True).clamp(min=1e-30) * free**0.5
     margins = codes @ features.T
-    on = torch.sigmoid(3.0 * margins / margins.pow(2).mean(dim=1, keepdim=True).sqrt())
+    on = ever_on(3.0 * margins / margins.pow(2).mean(dim=1, keepdim=True).sqrt())
     rows = predicted_rows(problem, oriented(problem, codes @ directions.T))
     for iteration in range(settings.iterations):
         progress = iteration / max(1, settings.iterations - 1)
@@ -185,8 +215,8 @@ def search(
             weights = (1 - on) if by_gates_alone else _off_weights(problem.normalised(rows), on, width_each)
             rows = smallest_on(problem, rows, weights * problem.informative, inverse)
         off = off_probability(problem.normalised(rows), 0.5, width_each)
-        codes = fit_halfspaces(features, 1 - off, codes, problem.informative, settings.ridge)
-        on = torch.sigmoid(settings.sharpness * (codes @ features.T)).clamp(0.02, 0.98)
+        codes = fit_halfspaces(features, (1 - off) * problem.informative, codes, settings.ridge)
+        on = ever_on(settings.sharpness * (codes @ features.T))
     return rows, codes @ directions.T
 
 
@@ -223,25 +253,44 @@ def smallest_on(
     return rows
 
 
+def ever_on(margins: Float[Tensor, "candidate gate"]) -> Float[Tensor, "candidate unit"]:
+    """Return how likely each unit is on at either end of training; no gate is believed beyond all doubt."""
+    before, after = torch.sigmoid(-margins).chunk(2, dim=1)
+    return (1 - before * after).clamp(0.02, 0.98)
+
+
 def fit_halfspaces(
-    features: Float[Tensor, "unit free"],
-    labels: Float[Tensor, "candidate unit"],
+    features: Float[Tensor, "gate free"],
+    on: Float[Tensor, "candidate unit"],
     codes: Float[Tensor, "candidate free"],
-    informative: Float[Tensor, " unit"],
     ridge: float,
     steps: int = 2,
-    base: Float[Tensor, "candidate unit"] | float = 0.0,
+    base: Float[Tensor, "candidate gate"] | float = 0.0,
+    units: Float[Tensor, " unit"] | None = None,
 ) -> Float[Tensor, "candidate free"]:
-    """Fit the input whose halfspace pattern is nearest to ``labels``: Newton steps of a logistic regression.
+    """Fit the input whose gates tell which units are ``on``: Newton steps of a logistic regression.
 
-    ``base`` is the part of the margins that is known already.
+    A unit is off when it is off at both ends of training, and on when it is on at either; which end a unit that is on
+    owes it to is weighed by what the input says so far.
+
+    Args:
+        features: the gates' weights in coordinates of the inputs; all units at the start, then all at the end.
+        on: how likely each unit is on.
+        codes: the inputs to improve.
+        ridge: how strongly inputs are held near zero.
+        steps: how many Newton steps.
+        base: the part of the margins that is known already.
+        units: a weight for each unit.
     """
     identity = torch.eye(features.shape[1], dtype=features.dtype, device=features.device)
+    weight = 1.0 if units is None else units.repeat(2)
     for _ in range(steps):
         margins = base + codes @ features.T
         probability = torch.sigmoid(margins)
-        curvature = (probability * (1 - probability) + 1e-4) * informative
-        slope = (probability - labels) * informative
+        before, after = (1 - probability).chunk(2, dim=1)
+        labels = probability * (on / (1 - before * after).clamp(min=1e-6)).repeat(1, 2)
+        curvature = (probability * (1 - probability) + 1e-4) * weight
+        slope = (probability - labels) * weight
         hessian = (features.T[None] * curvature[:, None, :]) @ features + ridge * identity
         step = torch.linalg.solve(hessian, (slope @ features + ridge * codes)[..., None])[..., 0]
         longest = (step @ features.T).abs().amax(dim=1, keepdim=True).clamp(min=1e-30)

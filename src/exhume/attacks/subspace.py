@@ -84,7 +84,7 @@ def input_subspace(view: AttackerView) -> InputSubspace:
     if subspace is None:
         raise Refusal(
             f"The change of layer {layer.name!r} has no visible rank: it was trained on at least "
-            f"{min(layer.change.shape)} inputs, with an optimiser that rescales each entry (Adam), or carries too much noise."
+            f"{min(layer.change.shape)} inputs, with an optimiser that rescales entries (Adam), or carries much noise."
         )
     return subspace
 
@@ -92,19 +92,24 @@ def input_subspace(view: AttackerView) -> InputSubspace:
 def measured(layer: FirstLayer) -> InputSubspace | None:
     """Measure the rank of a layer's change; None where no singular value stands clear of the bulk of the others."""
     change = layer.change
-    left, spectrum, right = torch.linalg.svd(change, full_matrices=False)
-    noise = noise_floor(spectrum, change.shape)
-    above = int((spectrum > 1.1 * noise_edge(noise, change.shape)).sum())
-    if above == 0 or above >= min(change.shape) - max(2, min(change.shape) // 50):
+    # Values that are zero in every input and units that fire on none leave exact zeros, which are no noise to measure.
+    values, units = (change != 0).any(dim=1), (change != 0).any(dim=0)
+    live = change[values][:, units]
+    left, spectrum, right = torch.linalg.svd(live, full_matrices=False)
+    noise = noise_floor(spectrum, live.shape)
+    above = int((spectrum > 1.1 * noise_edge(noise, live.shape)).sum())
+    if above == 0 or above >= min(live.shape) - max(2, min(live.shape) // 50):
         return None
     rank = _best_gap(spectrum, above)
     relative_noise = noise / float(layer.before.pow(2).mean().sqrt())
     if rank == above and not _stands_clear(spectrum, rank) and relative_noise > ROUNDING:
         return None
+    basis, rows = change.new_zeros(change.shape[0], rank), change.new_zeros(rank, change.shape[1])
+    basis[values], rows[:, units] = left[:, :rank], right[:rank]
     return InputSubspace(
         rank=rank,
-        basis=left[:, :rank],
-        rows=right[:rank],
+        basis=basis,
+        rows=rows,
         strengths=spectrum[:rank],
         noise=noise,
         spectrum=spectrum,
