@@ -2,5 +2,7 @@
 
 from exhume.attacks.attack import Attack
 from exhume.attacks.gate_certificate import GateCertificate
+from exhume.attacks.restarts import Restarted
+from exhume.attacks.weight_difference import WeightDifference
 
-__all__ = ["Attack", "GateCertificate"]
+__all__ = ["Attack", "GateCertificate", "Restarted", "WeightDifference"]

@@ -1,0 +1,258 @@
+"""Gradient sums Σ_j Σ_c α_jc ∇θ f_c(x_j; θ), and how they answer to their inputs and duals.
+
+Attacks that explain weights by training examples compare such a sum with something the attacker can see. A sum comes
+with its *pullback*, the map from a cotangent of the sum to gradients with respect to inputs and duals, so that a step
+of an optimiser keeps no autograd graph: for dense stacks both are a handful of matrix products.
+
+A sum may join several sets of weights, its *points*: Σ_p Σ_j Σ_c α_pjc ∇θ f_c(x_j; θ_p), the same inputs at each.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from exhume.attacks.smooth_relu import with_smooth_relus
+from exhume.models.structure import DenseStack, dense_stack
+from exhume.models.tangent import outputs_of, split_weights
+from exhume.records import AttackerView, Weights
+
+Sums = tuple[Tensor, ...]
+Pullback = Callable[[Sums], tuple[Tensor, Tensor]]
+Sharpness = Float[Tensor, ""] | None
+"""The β of softplus(βz)/β, which stands in for a ReLU because it has a second derivative; None keeps the ReLU."""
+
+
+@runtime_checkable
+class GradientSums(Protocol):
+    """The gradient sums of a network at one or more points."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters, in the order of the sums."""
+        ...
+
+    def __call__(
+        self,
+        inputs: Float[Tensor, "candidate value"],
+        duals: Float[Tensor, "point candidate output"],
+        sharpness: Sharpness = None,
+    ) -> tuple[Sums, Pullback]:
+        """Return one sum a parameter, and the pullback to flat ``inputs`` and to ``duals``."""
+        ...
+
+
+def gradient_sums(view: AttackerView, points: Sequence[Weights], dtype: torch.dtype) -> GradientSums:
+    """Return the gradient sums of the view's model at ``points``: in closed form for a dense stack."""
+    stack = dense_stack(view.model)
+    if stack is not None and stack.input_size == view.input_size:
+        return DenseSums.at(stack, points, dtype)
+    return ModuleSums.at(view, points, dtype)
+
+
+def squared_residual(
+    sums: GradientSums,
+    target: Sums,
+    inputs: Float[Tensor, "candidate value"],
+    duals: Float[Tensor, "point candidate output"],
+    sharpness: Sharpness = None,
+) -> tuple[Float[Tensor, ""], Float[Tensor, "candidate value"], Float[Tensor, "point candidate output"]]:
+    """Return ``‖target − sums‖²`` with its gradients with respect to inputs and duals."""
+    predicted, pullback = sums(inputs, duals, sharpness)
+    residuals = tuple(one - other for one, other in zip(predicted, target, strict=True))
+    value = torch.stack([torch.dot(residual.flatten(), residual.flatten()) for residual in residuals]).sum()
+    to_inputs, to_duals = pullback(residuals)
+    return value, 2 * to_inputs, 2 * to_duals
+
+
+@dataclass(frozen=True)
+class DenseSums:
+    """Gradient sums of a dense stack in closed form.
+
+    With layer inputs ``A_l`` and signals ``B_l`` propagated back from the duals, the sum of layer ``l`` is
+    ``B_lᵀ A_{l−1}``, whatever the number of outputs. The pullback of a cotangent ``C`` is the gradient of ``⟨C, sum⟩``,
+    and that is the derivative of ``Σ α f`` along ``C`` in weight space: one tangent pass forward, one adjoint pass
+    back.
+    """
+
+    names: tuple[str, ...]
+    weights: tuple[Float[Tensor, "point _ _"], ...]
+    biases: tuple[Float[Tensor, "point _"] | None, ...]
+    scales: tuple[float, ...]
+    """By which each layer multiplies its weights on use; ``weights`` include it."""
+    curve: "Curve"
+
+    @classmethod
+    def at(cls, stack: DenseStack, points: Sequence[Weights], dtype: torch.dtype) -> "DenseSums":
+        """Stack the weights of every point."""
+
+        def stacked(name: str) -> Tensor:
+            return torch.stack([weights[name].to(dtype) for weights in points])
+
+        return cls(
+            names=tuple(name for layer in stack.layers for name in (layer.weight, layer.bias) if name is not None),
+            weights=tuple(stacked(layer.weight) * layer.weight_scale for layer in stack.layers),
+            biases=tuple(None if layer.bias is None else stacked(layer.bias) for layer in stack.layers),
+            scales=tuple(layer.weight_scale for layer in stack.layers),
+            curve=relu_curve if stack.activation == "relu" else smooth_curve(stack.apply),
+        )
+
+    def within(self, basis: Float[Tensor, "value coordinate"]) -> "DenseSums":
+        """Return the sums as functions of coordinates: inputs are ``coordinates @ basisᵀ``, the basis orthonormal.
+
+        The first layer's sum is in coordinates too. Nothing is lost: it vanishes outside the span of the inputs.
+        """
+        return replace(self, weights=(self.weights[0] @ basis, *self.weights[1:]))
+
+    def __call__(
+        self,
+        inputs: Float[Tensor, "candidate value"],
+        duals: Float[Tensor, "point candidate output"],
+        sharpness: Sharpness = None,
+    ) -> tuple[Sums, Pullback]:
+        """Return one sum a parameter, and the pullback to flat ``inputs`` and to ``duals``."""
+        last = len(self.weights) - 1
+        heard, slopes, bends = [inputs], [], []
+        for weight, bias in zip(self.weights[:last], self.biases[:last], strict=True):
+            height = heard[-1] @ weight.mT
+            value, slope, bend = self.curve(height if bias is None else height + bias[:, None], sharpness)
+            heard.append(value)
+            slopes.append(slope)
+            bends.append(bend)
+
+        signals = [duals] * (last + 1)
+        arriving = [duals] * last  # what a unit hears from above, before its own slope
+        for layer in reversed(range(last)):
+            arriving[layer] = signals[layer + 1] @ self.weights[layer + 1]
+            signals[layer] = arriving[layer] * slopes[layer]
+
+        sums: list[Tensor] = []
+        for signal, below, bias, scale in zip(signals, heard, self.biases, self.scales, strict=True):
+            sums.append(_scaled(_outer(signal, below), scale))
+            if bias is not None:
+                sums.append(signal.sum((0, 1)))
+
+        def pullback(cotangents: Sums) -> tuple[Tensor, Tensor]:
+            given = iter(cotangents)
+            pairs = [
+                (_scaled(next(given), scale), None if bias is None else next(given))
+                for bias, scale in zip(self.biases, self.scales, strict=True)
+            ]
+            motions: list[Tensor] = []  # how pre-activations move when the weights move along the cotangent
+            for layer, (weight, bias) in enumerate(pairs):
+                motion = nn.functional.linear(heard[layer], weight, bias)
+                if layer > 0:
+                    motion = motion + (slopes[layer - 1] * motions[-1]) @ self.weights[layer].mT
+                motions.append(motion)
+
+            adjoint: Tensor | None = None  # of the pre-activations; none at the output, which is linear
+            for layer in reversed(range(last)):
+                reaching = signals[layer + 1] @ pairs[layer + 1][0]
+                if adjoint is not None:
+                    reaching = reaching + adjoint @ self.weights[layer + 1]
+                adjoint = slopes[layer] * reaching
+                bend = bends[layer]
+                if bend is not None:
+                    adjoint = adjoint + bend * motions[layer] * arriving[layer]
+            to_inputs = signals[0].sum(0) @ pairs[0][0]
+            if adjoint is not None:
+                to_inputs = to_inputs + (adjoint @ self.weights[0]).sum(0)
+            return to_inputs, motions[-1].expand(duals.shape)
+
+        return tuple(sums), pullback
+
+
+def _scaled(tensor: Tensor, scale: float) -> Tensor:
+    return tensor if scale == 1.0 else tensor * scale
+
+
+def _outer(signal: Tensor, below: Tensor) -> Tensor:
+    """Σ over points and candidates of ``signal ⊗ below``, as one matrix product."""
+    if below.ndim == 2:  # the inputs, which all points share
+        return signal.sum(0).mT @ below
+    return signal.flatten(0, 1).mT @ below.flatten(0, 1)
+
+
+Curve = Callable[[Tensor, Sharpness], tuple[Tensor, Tensor, Tensor | None]]
+"""From pre-activations to values, slopes and bends (second derivatives; None where they vanish)."""
+
+
+def relu_curve(heights: Tensor, sharpness: Sharpness) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return a ReLU, or the softplus that stands in for it, with two derivatives.
+
+    >>> relu_curve(torch.tensor([-1.0, 2.0]), None)
+    (tensor([0., 2.]), tensor([0., 1.]), None)
+    """
+    if sharpness is None:
+        return heights.relu(), (heights > 0).to(heights), None
+    sharpened = sharpness * heights
+    slope = sharpened.sigmoid()
+    # softplus(a) = −log sigmoid(−a): exact at both ends, and the quickest of its spellings on a CPU.
+    value = nn.functional.logsigmoid(-sharpened) / -sharpness
+    return value, slope, sharpness * slope * (1 - slope)
+
+
+def smooth_curve(function: Callable[[Tensor], Tensor]) -> Curve:
+    """Return an elementwise function with its own two derivatives, whatever the sharpness."""
+
+    def along(inner: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
+        # Elementwise, so a push of ones through the function is the derivative at every entry.
+        pushed: Tensor = torch.func.jvp(inner, (at,), (torch.ones_like(at),))[1]
+        return pushed
+
+    def curve(heights: Tensor, sharpness: Sharpness) -> tuple[Tensor, Tensor, Tensor | None]:
+        def slope(at: Tensor) -> Tensor:
+            return along(function, at)
+
+        return function(heights), slope(heights), along(slope, heights)
+
+    return curve
+
+
+@dataclass(frozen=True)
+class ModuleSums:
+    """Gradient sums of any module, through ``torch.func``: slower than :class:`DenseSums`, and general."""
+
+    names: tuple[str, ...]
+    models: tuple[nn.Module, ...]
+    """One a point, each with its weights and its own buffers, and smooth ReLUs where they could be placed."""
+    input_shape: tuple[int, ...]
+
+    @classmethod
+    def at(cls, view: AttackerView, points: Sequence[Weights], dtype: torch.dtype) -> "ModuleSums":
+        """Build a model a point."""
+        models = tuple(with_smooth_relus(view.module(weights)).to(dtype) for weights in points)
+        return cls(tuple(name for name, _ in models[0].named_parameters()), models, view.input_shape)
+
+    def __call__(
+        self,
+        inputs: Float[Tensor, "candidate value"],
+        duals: Float[Tensor, "point candidate output"],
+        sharpness: Sharpness = None,
+    ) -> tuple[Sums, Pullback]:
+        """Return one sum a parameter, and the pullback to flat ``inputs`` and to ``duals``."""
+
+        def sums(at: Tensor, weighted: Tensor) -> Sums:
+            shaped = at.reshape(len(at), *self.input_shape)
+            each = [
+                _module_sum(model, shaped, dual, sharpness) for model, dual in zip(self.models, weighted, strict=True)
+            ]
+            return tuple(torch.stack([one[name] for one in each]).sum(0) for name in self.names)
+
+        result, pullback = torch.func.vjp(sums, inputs, duals)[:2]
+        return result, pullback
+
+
+def _module_sum(model: nn.Module, inputs: Tensor, duals: Tensor, sharpness: Sharpness) -> dict[str, Tensor]:
+    parameters, buffers = split_weights(model, dict(model.state_dict()))
+    if sharpness is not None:
+        buffers |= {name: sharpness for name in buffers if name.rpartition(".")[2] == "sharpness"}
+
+    def weighted_output(moved: dict[str, Tensor]) -> Tensor:
+        return (outputs_of(model, {**moved, **buffers}, inputs) * duals).sum()
+
+    gradients: dict[str, Tensor] = torch.func.grad(weighted_output)(parameters)
+    return gradients

@@ -1,0 +1,123 @@
+"""The change of the weights as a problem: which inputs and duals add up to it? Mathematics only, no loop."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from exhume.attacks.gradient_sums import DenseSums, GradientSums, Sums, gradient_sums, squared_residual
+from exhume.attacks.search_space import SearchSpace
+from exhume.records import AttackerView, Weights
+
+Coordinates = Float[Tensor, "candidate free"]
+RawDuals = Float[Tensor, "point candidate output"]
+"""Duals times the number of candidates and outputs, as the released code of Loo et al. (2023) keeps them: of order one
+whatever the size of the problem, so that one learning rate suits inputs and duals."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightChange:
+    """``‖Δ − Σ_j Σ_c α_jc ∇θ f_c(x_j; θ)‖²`` plus a soft box around the pixels, by coordinates of inputs and duals."""
+
+    sums: GradientSums
+    target: Sums
+    """The change of each parameter, the first layer's in coordinates where the sums are."""
+    space: SearchSpace
+    box: tuple[Float[Tensor, " value"], Float[Tensor, " value"]] | None
+    box_weight: float
+    sharpness: tuple[float, float]
+    """At the beginning and at the end of a run."""
+
+    @classmethod
+    def of(
+        cls,
+        view: AttackerView,
+        points: Sequence[Weights],
+        space: SearchSpace,
+        *,
+        box_weight: float,
+        sharpness: tuple[float, float],
+        kept: float = 1.0,
+        dtype: torch.dtype = torch.float32,
+    ) -> "WeightChange":
+        """Pose the problem of a view, with gradients taken at ``points``.
+
+        ``kept`` is what weight decay left of the initial weights; the change is measured from there.
+        """
+        assert view.initial is not None
+        sums = gradient_sums(view, points, dtype)
+        # The difference of float32 weights is small; taken in float64 it loses nothing.
+        target = [(view.final[name].double() - kept * view.initial[name].double()) for name in sums.names]
+        if isinstance(sums, DenseSums) and space.basis is not None:
+            sums = sums.within(space.basis)
+            target[0] = target[0] @ space.basis.double()
+        box = view.model_box()
+        return cls(
+            sums=sums,
+            target=tuple(change.to(dtype) for change in target),
+            space=space,
+            box=None if box is None else (box[0].to(dtype), box[1].to(dtype)),
+            box_weight=box_weight,
+            sharpness=sharpness,
+        )
+
+    @property
+    def size(self) -> float:
+        """The squared norm of the change, what explaining nothing leaves over."""
+        return float(sum(change.double().square().sum() for change in self.target))
+
+    def inputs(self, free: Coordinates) -> Float[Tensor, "candidate value"]:
+        """Return flat network inputs."""
+        return self.space.inputs(self.space.coordinates(free))
+
+    def objective(
+        self, variables: tuple[Tensor, ...], elapsed: Float[Tensor, ""]
+    ) -> tuple[Float[Tensor, ""], tuple[Tensor, ...]]:
+        """Return the value at coordinates and raw duals, and its gradients; ``elapsed`` sets the sharpness."""
+        free, raw_duals = variables
+        first, last = self.sharpness
+        sharpness = (first + (last - first) * elapsed).to(free)
+        averaged = raw_duals.shape[1] * raw_duals.shape[2]
+        coordinates = self.space.coordinates(free)
+        at = self._arguments(coordinates)
+        value, to_arguments, to_duals = squared_residual(self.sums, self.target, at, raw_duals / averaged, sharpness)
+        to_coordinates = to_arguments if at is coordinates else self.space.pull(to_arguments)
+        if self.box is not None and self.box_weight > 0:
+            penalty, to_inputs = self._box_penalty(self.space.inputs(coordinates))
+            value, to_coordinates = value + penalty, to_coordinates + self.space.pull(to_inputs)
+        return value, (self.space.release(to_coordinates), to_duals / averaged)
+
+    def _arguments(self, coordinates: Tensor) -> Tensor:
+        """Return what the sums take: dense ones were moved into the space, others take inputs."""
+        return coordinates if isinstance(self.sums, DenseSums) else self.space.inputs(coordinates)
+
+    def _box_penalty(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        assert self.box is not None
+        violation = inputs - inputs.clamp(*self.box)
+        weight = self.box_weight / self.space.size
+        return weight * violation.square().sum(), 2 * weight * violation
+
+    def confidence(self, free: Coordinates, raw_duals: RawDuals) -> Float[Tensor, " candidate"]:
+        """Return how far each candidate's own contribution stands out from what nobody explains.
+
+        ``s/(s + r)`` with the squared norm ``s`` of the candidate's gradient sum and the squared residual ``r`` of all:
+        a candidate weaker than the residual could as well be part of the error. Between 0 and 1, and from what an
+        attacker has.
+        """
+        duals = effective(raw_duals)
+        at = self._arguments(self.space.coordinates(free))
+        sharpness = torch.tensor(self.sharpness[1]).to(free)
+        residual = squared_residual(self.sums, self.target, at, duals, sharpness)[0]
+        strengths = [
+            sum(part.square().sum() for part in self.sums(at[j : j + 1], duals[:, j : j + 1], sharpness)[0])
+            for j in range(len(at))
+        ]
+        strength = torch.stack([torch.as_tensor(one) for one in strengths])
+        return strength / (strength + residual)
+
+
+def effective(raw_duals: RawDuals) -> Float[Tensor, "point candidate output"]:
+    """Return the duals that multiply gradients."""
+    return raw_duals / (raw_duals.shape[1] * raw_duals.shape[2])

@@ -1,0 +1,220 @@
+"""Explain the change of the weights by training inputs and their duals (Loo et al. 2023)."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self, get_args
+
+import torch
+
+from exhume.attacks.attack import Attack
+from exhume.attacks.optimisation import Decay, Descent, Minimum, Variables, matrix_precision, minimise
+from exhume.attacks.search_space import SearchSpace
+from exhume.attacks.subspace import InputSubspace, input_subspace
+from exhume.attacks.weight_change import WeightChange, effective
+from exhume.errors import ExhumeError, Refusal
+from exhume.models.architecture import choose
+from exhume.progress import Progress
+from exhume.records import AttackerView, Outcome, Reconstruction, Weights, count_outputs
+from exhume.training.resumption import Checkpoint, fingerprint
+
+Features = Literal["auto", "initial", "final", "midpoint", "both"]
+Precision = Literal["float32", "tf32", "float64"]
+
+SHARPNESS = (10.0, 100.0)
+"""Of a network whose features moved: gates that flipped during training are half open, and so are gates this soft."""
+LINEARISED_SHARPNESS = (10.0, 1000.0)
+"""Of a linearised network, whose gates never moved: what the last softness leaves unexplained hides weak inputs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightDifference(Attack):
+    """Find inputs ``x_j`` and duals ``α_j`` whose gradients add up to the change of the weights.
+
+    Minimises ``‖(θf − θ0) − Σ_j Σ_c α_jc ∇θ f_c(x_j; θ)‖²`` (Loo et al. 2023, Eq. 7 and S4) with Adam, while smooth
+    stand-ins for ReLUs sharpen. Exact for linearised networks; for others as good as their features stand still.
+
+    The defaults search inside the affine subspace that the first layer's change gives away
+    (:class:`~exhume.attacks.search_space.SearchSpace`), which takes a hundredth of the published steps to get further.
+    :meth:`published` has the settings of the paper.
+    """
+
+    candidates: int | None = None
+    """How many inputs to look for; None: ``oversampling`` for every training input, counted by the rank of the first
+    layer's change."""
+    oversampling: float = 3.0
+    features: Features = "auto"
+    """At which weights gradients are taken: at ``both`` ends with separate duals, or at one point.
+
+    ``auto`` is ``initial`` for a linearised network, where that is exact, and ``both`` for any other. ``midpoint``,
+    half way between the ends, costs half as much as ``both``.
+    """
+    within_subspace: bool | None = None
+    """Whether to search only where the first layer's change allows; None: whenever it tells."""
+    steps: int = 1000
+    learning_rate: float = 0.05
+    """How far a pixel moves in a step (in root mean square, inside a subspace), and a dual times candidates·outputs."""
+    decay: Decay = "cosine"
+    init_std: float = 0.2
+    """The spread of the first guesses around zero, in pixel units."""
+    sharpness: tuple[float, float] | None = None
+    """The first and last β of softplus(βz)/β in place of ReLU; None: 10 to 100, and to 1000 for linearised networks."""
+    box_weight: float = 0.1
+    """Of the penalty for leaving the pixel range, the sum of squared violations over the size of an input."""
+    precision: Precision = "float32"
+    """``tf32`` lets a GPU round the factors of matrix products, which is several times faster and less exact."""
+    tolerance: float = 0.05
+    """Explaining all but this share of the squared change counts as converged."""
+    patience: int = 0
+    """Stop when so many steps did not lower the objective by a thousandth; 0: never."""
+
+    def __post_init__(self) -> None:
+        choose("features", self.features, get_args(Features))
+        choose("precision", self.precision, get_args(Precision))
+        choose("decay", self.decay, get_args(Decay))
+        at_least = {"candidates": 1, "steps": 1, "oversampling": 0, "learning_rate": 0, "init_std": 0, "box_weight": 0}
+        for name, least in at_least.items():
+            value = getattr(self, name)
+            if value is not None and not least <= value < math.inf:
+                raise ExhumeError(f"WeightDifference needs {name} of at least {least}, not {value}.")
+        if self.sharpness is not None and not all(0 < beta < math.inf for beta in self.sharpness):
+            raise ExhumeError(f"WeightDifference needs two positive values of sharpness, not {self.sharpness}.")
+
+    @classmethod
+    def published(cls) -> Self:
+        """Return the settings of Loo et al. (2023): all pixels free, 80 000 steps, softplus from 10 to 200."""
+        return cls(
+            oversampling=2.0,
+            within_subspace=False,
+            steps=80_000,
+            learning_rate=0.02,
+            decay="none",
+            sharpness=(10.0, 200.0),
+        )
+
+    def check(self, view: AttackerView) -> None:
+        """Refuse views without a start, without a change, or too silent about their training size or subspace."""
+        if view.initial is None:
+            raise Refusal("WeightDifference compares two ends of a training, and the view has no initial weights.")
+        if all(torch.equal(view.initial[name], view.final[name]) for name in view.final):
+            raise Refusal("The initial and the final weights are the same: nothing was trained.")
+        self._plan(view)
+
+    def recover(
+        self, view: AttackerView, *, generator: torch.Generator, progress: Progress, checkpoint: Path | None
+    ) -> Reconstruction:
+        """Minimise from random guesses."""
+        candidates, subspace = self._plan(view)
+        dtype = torch.float64 if self.precision == "float64" else torch.float32
+        space = SearchSpace(view.input_size) if subspace is None else SearchSpace.spanned_by(subspace, dtype)
+        problem = WeightChange.of(
+            view,
+            self._points(view),
+            space,
+            box_weight=self.box_weight,
+            sharpness=self.sharpness or (LINEARISED_SHARPNESS if view.linearised else SHARPNESS),
+            kept=1.0 if subspace is None else subspace.layer.kept,
+            dtype=dtype,
+        )
+        start = self._guesses(view, problem, candidates, generator)
+        descent = Descent(
+            steps=self.steps,
+            # A step of one size along fewer coordinates moves every pixel less.
+            learning_rates=(self.learning_rate * (space.size / space.dimension) ** 0.5, self.learning_rate),
+            decay=self.decay,
+            tolerance=self.tolerance,
+            patience=self.patience,
+        )
+        saved = None
+        if checkpoint is not None:
+            saved = Checkpoint(checkpoint, fingerprint({"attack": repr(self)}, *start, *problem.target), "search")
+        with matrix_precision(tf32=self.precision == "tf32"):
+            end = minimise(
+                problem.objective,
+                start,
+                descent,
+                scale=problem.size,
+                progress=progress,
+                stage="search",
+                checkpoint=saved,
+            )
+        return self._result(view, problem, end, subspace)
+
+    def _plan(self, view: AttackerView) -> tuple[int, InputSubspace | None]:
+        """Return how many candidates to look for, and the subspace to look in (None: among all inputs)."""
+        subspace, reason = None, None
+        if self.candidates is None or self.within_subspace is not False:
+            try:
+                subspace = input_subspace(view)
+            except Refusal as refusal:
+                reason = refusal
+        if self.within_subspace and (subspace is None or not subspace.layer.reads_input):
+            raise Refusal(
+                "The weights do not show the subspace of the inputs; search with within_subspace=None."
+            ) from reason
+        if self.candidates is None and subspace is None:
+            raise Refusal(
+                "The size of the training set cannot be read off these weights; set candidates to about "
+                f"{self.oversampling:g} times what it may be."
+            ) from reason
+        candidates = self.candidates
+        if candidates is None:
+            assert subspace is not None
+            candidates = max(1, round(self.oversampling * subspace.rank))
+        if self.within_subspace is False or subspace is None or not subspace.layer.reads_input:
+            return candidates, None
+        return candidates, subspace
+
+    def _points(self, view: AttackerView) -> list[Weights]:
+        assert view.initial is not None
+        features = self.features
+        if features == "auto":
+            features = "initial" if view.linearised else "both"
+        if features == "midpoint":
+            middle = {n: (w + view.initial[n]) / 2 if w.is_floating_point() else w for n, w in view.final.items()}
+            return [middle]
+        points: dict[str, list[Weights]] = {
+            "initial": [view.initial],
+            "final": [view.final],
+            "both": [view.initial, view.final],
+        }
+        return points[features]
+
+    def _guesses(
+        self, view: AttackerView, problem: WeightChange, candidates: int, generator: torch.Generator
+    ) -> Variables:
+        # Drawn on the CPU, so that a seed means the same on every device.
+        inputs = self.init_std * torch.randn(candidates, view.input_size, generator=generator)
+        outputs = count_outputs(view.model, view.input_shape)
+        duals = torch.rand(len(self._points(view)), candidates, outputs, generator=generator) - 0.5
+        like = problem.target[0]
+        return problem.space.project(inputs.to(like)).contiguous(), duals.to(like)
+
+    def _result(
+        self, view: AttackerView, problem: WeightChange, end: Minimum, subspace: InputSubspace | None
+    ) -> Reconstruction:
+        free, raw_duals = end.variables
+        return Reconstruction(
+            inputs=view.to_pixels(problem.inputs(free).float()),
+            certified=torch.zeros(len(free), dtype=torch.bool),
+            confidence=problem.confidence(free, raw_duals).float(),
+            duals=effective(raw_duals).transpose(0, 1).flatten(1).float(),
+            outcome=end.outcome,
+            message=_sentence(end.outcome, end.value / problem.size),
+            history=(end.history / problem.size).float(),
+            diagnostics={
+                "steps": end.steps,
+                "searched_dimensions": problem.space.dimension,
+                **({} if subspace is None else {"training_size_estimate": subspace.rank}),
+            },
+        )
+
+
+def _sentence(outcome: Outcome, unexplained: float) -> str:
+    share = f"{unexplained:.2%} of the squared weight change"
+    return {
+        Outcome.CONVERGED: f"All but {share} is explained.",
+        Outcome.STALLED: f"The objective stopped falling with {share} unexplained; try more candidates.",
+        Outcome.STEPS_EXHAUSTED: f"The objective was still falling with {share} unexplained; allow more steps.",
+        Outcome.DIVERGED: "The objective left all bounds; lower the learning rate. Given is the last finite state.",
+    }[outcome]
