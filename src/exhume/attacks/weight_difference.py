@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self, get_args
+from typing import Literal, get_args
 
 import torch
 
@@ -11,7 +11,7 @@ from exhume.attacks.attack import Attack
 from exhume.attacks.optimisation import Decay, Descent, Minimum, Variables, matrix_precision, minimise
 from exhume.attacks.search_space import SearchSpace
 from exhume.attacks.subspace import InputSubspace, input_subspace
-from exhume.attacks.weight_change import WeightChange, effective
+from exhume.attacks.weight_change import WeightChange
 from exhume.errors import ExhumeError, Refusal
 from exhume.models.architecture import choose
 from exhume.progress import Progress
@@ -20,6 +20,7 @@ from exhume.training.resumption import Checkpoint, fingerprint
 
 Features = Literal["auto", "initial", "final", "midpoint", "both"]
 Precision = Literal["float32", "tf32", "float64"]
+DualUnit = Literal["natural", "averaged"]
 
 SHARPNESS = (10.0, 100.0)
 """Of a network whose features moved: gates that flipped during training are half open, and so are gates this soft."""
@@ -53,8 +54,11 @@ class WeightDifference(Attack):
     """Whether to search only where the first layer's change allows; None: whenever it tells."""
     steps: int = 1000
     learning_rate: float = 0.05
-    """How far a pixel moves in a step (in root mean square, inside a subspace), and a dual times candidates·outputs."""
+    """How far a pixel moves in a step (in root mean square, inside a subspace), and a dual in its unit."""
     decay: Decay = "cosine"
+    dual_unit: DualUnit = "natural"
+    """What duals are counted in: ``natural`` is the size they should have given the change and the gradients, and
+    ``averaged`` one over candidates·outputs, as in the published code."""
     init_std: float = 0.2
     """The spread of the first guesses around zero, in pixel units."""
     sharpness: tuple[float, float] | None = None
@@ -72,6 +76,7 @@ class WeightDifference(Attack):
         choose("features", self.features, get_args(Features))
         choose("precision", self.precision, get_args(Precision))
         choose("decay", self.decay, get_args(Decay))
+        choose("dual_unit", self.dual_unit, get_args(DualUnit))
         at_least = {"candidates": 1, "steps": 1, "oversampling": 0, "learning_rate": 0, "init_std": 0, "box_weight": 0}
         for name, least in at_least.items():
             value = getattr(self, name)
@@ -81,7 +86,7 @@ class WeightDifference(Attack):
             raise ExhumeError(f"WeightDifference needs two positive values of sharpness, not {self.sharpness}.")
 
     @classmethod
-    def published(cls) -> Self:
+    def published(cls) -> "WeightDifference":
         """Return the settings of Loo et al. (2023): all pixels free, 80 000 steps, softplus from 10 to 200."""
         return cls(
             oversampling=2.0,
@@ -89,6 +94,7 @@ class WeightDifference(Attack):
             steps=80_000,
             learning_rate=0.02,
             decay="none",
+            dual_unit="averaged",
             sharpness=(10.0, 200.0),
         )
 
@@ -113,10 +119,13 @@ class WeightDifference(Attack):
             space,
             box_weight=self.box_weight,
             sharpness=self.sharpness or (LINEARISED_SHARPNESS if view.linearised else SHARPNESS),
+            dual_unit=1.0 / (candidates * count_outputs(view.model, view.input_shape)),
             kept=1.0 if subspace is None else subspace.layer.kept,
             dtype=dtype,
         )
         start = self._guesses(view, problem, candidates, generator)
+        if self.dual_unit == "natural":
+            problem = problem.with_natural_unit(*start)
         descent = Descent(
             steps=self.steps,
             # A step of one size along fewer coordinates moves every pixel less.
@@ -198,7 +207,7 @@ class WeightDifference(Attack):
             inputs=view.to_pixels(problem.inputs(free).float()),
             certified=torch.zeros(len(free), dtype=torch.bool),
             confidence=problem.confidence(free, raw_duals).float(),
-            duals=effective(raw_duals).transpose(0, 1).flatten(1).float(),
+            duals=problem.duals(raw_duals).transpose(0, 1).flatten(1).float(),
             outcome=end.outcome,
             message=_sentence(end.outcome, end.value / problem.size),
             history=(end.history / problem.size).float(),
