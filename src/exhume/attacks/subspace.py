@@ -40,7 +40,7 @@ class InputSubspace:
     """The singular values that belong to both."""
     noise: float
     """The standard deviation of one entry of the change that no input explains."""
-    spectrum: Float[Tensor, " value"]
+    spectrum: Float[Tensor, " singular"]
     """All singular values."""
     layer: FirstLayer
 
