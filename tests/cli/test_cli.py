@@ -129,10 +129,10 @@ def test_quiet_says_nothing(trained: Path, tmp_path: Path, capsys: pytest.Captur
 
 
 def test_a_convnet_falls_to_the_attack_that_applies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train = ["train", "--data=digits", "--size=10", "--architecture=convnet", "--channels=4", "--stop-loss=0.05"]
+    train = ["train", "--data=digits", "--size=10", "--architecture=convnet", "--channels=4", "--stop-loss=0.01"]
     assert main([*train, f"--out={tmp_path}", "--quiet"]) == 0
     capsys.readouterr()
-    assert main(["attack", str(tmp_path), "--set=steps=5"]) == 0
+    assert main(["attack", str(tmp_path), "--set=candidates=20", "--set=steps=5"]) == 0
     said = capsys.readouterr()
     assert "gate-certificate does not apply" in said.err
     assert "WeightDifference" in said.out

@@ -102,13 +102,12 @@ def choose_attacks(
             attack.check(view)
         return chosen
     for name in PREFERRED[:-1]:
-        chosen = build_attacks([name], settings or ())
         try:
-            chosen[name].check(view)
+            build_attacks([name], ())[name].check(view)
         except Refusal as reason:
             voice.note(f"{name} does not apply: {reason}")
         else:
-            return chosen
+            return choose_attacks(view, [name], settings, voice)
     return choose_attacks(view, PREFERRED[-1:], settings, voice)
 
 

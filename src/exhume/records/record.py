@@ -9,7 +9,8 @@ from torch import Tensor
 
 from exhume.errors import ExhumeError, RecordError
 
-Bounds = tuple[float, float]
+Bounds = tuple[float | int, float | int]
+"""The lowest and the highest value; int stands beside float so that checks of types at run time let (0, 1) pass."""
 
 
 class Record:
