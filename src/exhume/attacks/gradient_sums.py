@@ -100,6 +100,18 @@ class DenseSums:
             curve=relu_curve if stack.activation == "relu" else smooth_curve(stack.apply),
         )
 
+    @property
+    def factors(self) -> tuple[float, ...]:
+        """The scale behind each sum: the layer's for a weight, 1 for a bias."""
+        pairs = (
+            (scale,) if bias is None else (scale, 1.0) for scale, bias in zip(self.scales, self.biases, strict=True)
+        )
+        return tuple(factor for pair in pairs for factor in pair)
+
+    def unscaled(self) -> "DenseSums":
+        """Return the sums of gradients by weights as they are used, that is over each layer's own scale."""
+        return replace(self, scales=(1.0,) * len(self.scales))
+
     def within(self, basis: Float[Tensor, "value coordinate"]) -> "DenseSums":
         """Return the sums as functions of coordinates: inputs are ``coordinates @ basisᵀ``, the basis orthonormal.
 

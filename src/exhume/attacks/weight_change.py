@@ -1,7 +1,7 @@
 """The change of the weights as a problem: which inputs and duals add up to it? Mathematics only, no loop."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -13,8 +13,10 @@ from exhume.records import AttackerView, Weights
 
 Coordinates = Float[Tensor, "candidate free"]
 RawDuals = Float[Tensor, "point candidate output"]
-"""Duals times the number of candidates and outputs, as the released code of Loo et al. (2023) keeps them: of order one
-whatever the size of the problem, so that one learning rate suits inputs and duals."""
+"""Duals over their unit, of order one, so that one learning rate suits inputs and duals."""
+
+UNIT_PROBES = 16
+"""How many gradients are measured to find out how large they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +31,7 @@ class WeightChange:
     box_weight: float
     sharpness: tuple[float, float]
     """At the beginning and at the end of a run."""
+    dual_unit: float
 
     @classmethod
     def of(
@@ -39,6 +42,7 @@ class WeightChange:
         *,
         box_weight: float,
         sharpness: tuple[float, float],
+        dual_unit: float = 1.0,
         kept: float = 1.0,
         dtype: torch.dtype = torch.float32,
     ) -> "WeightChange":
@@ -50,9 +54,13 @@ class WeightChange:
         sums = gradient_sums(view, points, dtype)
         # The difference of float32 weights is small; taken in float64 it loses nothing.
         target = [(view.final[name].double() - kept * view.initial[name].double()) for name in sums.names]
-        if isinstance(sums, DenseSums) and space.basis is not None:
-            sums = sums.within(space.basis)
-            target[0] = target[0] @ space.basis.double()
+        if isinstance(sums, DenseSums):
+            # In the NTK parameterisation scales make weights move little and biases much; the residual forgets them.
+            target = [part / factor for part, factor in zip(target, sums.factors, strict=True)]
+            sums = sums.unscaled()
+            if space.basis is not None:
+                sums = sums.within(space.basis)
+                target[0] = target[0] @ space.basis.double()
         box = view.model_box()
         return cls(
             sums=sums,
@@ -61,12 +69,17 @@ class WeightChange:
             box=None if box is None else (box[0].to(dtype), box[1].to(dtype)),
             box_weight=box_weight,
             sharpness=sharpness,
+            dual_unit=dual_unit,
         )
 
     @property
     def size(self) -> float:
         """The squared norm of the change, what explaining nothing leaves over."""
         return float(sum(change.double().square().sum() for change in self.target))
+
+    def duals(self, raw_duals: RawDuals) -> RawDuals:
+        """Return the duals that multiply gradients."""
+        return self.dual_unit * raw_duals
 
     def inputs(self, free: Coordinates) -> Float[Tensor, "candidate value"]:
         """Return flat network inputs."""
@@ -79,15 +92,14 @@ class WeightChange:
         free, raw_duals = variables
         first, last = self.sharpness
         sharpness = (first + (last - first) * elapsed).to(free)
-        averaged = raw_duals.shape[1] * raw_duals.shape[2]
         coordinates = self.space.coordinates(free)
         at = self._arguments(coordinates)
-        value, to_arguments, to_duals = squared_residual(self.sums, self.target, at, raw_duals / averaged, sharpness)
+        value, to_arguments, to_duals = squared_residual(self.sums, self.target, at, self.duals(raw_duals), sharpness)
         to_coordinates = to_arguments if at is coordinates else self.space.pull(to_arguments)
         if self.box is not None and self.box_weight > 0:
             penalty, to_inputs = self._box_penalty(self.space.inputs(coordinates))
             value, to_coordinates = value + penalty, to_coordinates + self.space.pull(to_inputs)
-        return value, (self.space.release(to_coordinates), to_duals / averaged)
+        return value, (self.space.release(to_coordinates), self.dual_unit * to_duals)
 
     def _arguments(self, coordinates: Tensor) -> Tensor:
         """Return what the sums take: dense ones were moved into the space, others take inputs."""
@@ -106,18 +118,29 @@ class WeightChange:
         a candidate weaker than the residual could as well be part of the error. Between 0 and 1, and from what an
         attacker has.
         """
-        duals = effective(raw_duals)
+        duals = self.duals(raw_duals)
         at = self._arguments(self.space.coordinates(free))
         sharpness = torch.tensor(self.sharpness[1]).to(free)
         residual = squared_residual(self.sums, self.target, at, duals, sharpness)[0]
-        strengths = [
-            sum(part.square().sum() for part in self.sums(at[j : j + 1], duals[:, j : j + 1], sharpness)[0])
-            for j in range(len(at))
-        ]
-        strength = torch.stack([torch.as_tensor(one) for one in strengths])
+        strength = self._strengths(at, duals, sharpness)
         return strength / (strength + residual)
 
+    def with_natural_unit(self, free: Coordinates, raw_duals: RawDuals) -> "WeightChange":
+        """Return the same problem with duals counted in the size they should have, given the gradients at ``free``.
 
-def effective(raw_duals: RawDuals) -> Float[Tensor, "point candidate output"]:
-    """Return the duals that multiply gradients."""
-    return raw_duals / (raw_duals.shape[1] * raw_duals.shape[2])
+        If ``n`` gradients of norm ``g`` at right angles add up to the change, then their duals are ``‖Δ‖/(g·√n)``.
+        """
+        some = min(len(free), UNIT_PROBES)
+        points, _, outputs = raw_duals.shape
+        duals = torch.zeros(points, some, outputs).to(raw_duals)
+        for number in range(some):
+            duals[0, number, number % outputs] = 1.0
+        at = self._arguments(self.space.coordinates(free[:some]))
+        squares = float(self._strengths(at, duals, torch.tensor(self.sharpness[0]).to(free)).mean())
+        gradients = raw_duals.shape[1] * outputs
+        return replace(self, dual_unit=(self.size / (squares * gradients)) ** 0.5) if squares > 0 else self
+
+    def _strengths(self, at: Tensor, duals: Tensor, sharpness: Tensor) -> Float[Tensor, " candidate"]:
+        """Return the squared norm of each candidate's own gradient sum."""
+        alone = [self.sums(at[j : j + 1], duals[:, j : j + 1], sharpness)[0] for j in range(len(at))]
+        return torch.stack([torch.stack([part.square().sum() for part in parts]).sum() for parts in alone])

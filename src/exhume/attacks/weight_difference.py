@@ -24,7 +24,7 @@ DualUnit = Literal["natural", "averaged"]
 
 SHARPNESS = (10.0, 100.0)
 """Of a network whose features moved: gates that flipped during training are half open, and so are gates this soft."""
-LINEARISED_SHARPNESS = (10.0, 1000.0)
+LINEARISED_SHARPNESS = (20.0, 1000.0)
 """Of a linearised network, whose gates never moved: what the last softness leaves unexplained hides weak inputs."""
 
 
@@ -62,7 +62,7 @@ class WeightDifference(Attack):
     init_std: float = 0.2
     """The spread of the first guesses around zero, in pixel units."""
     sharpness: tuple[float, float] | None = None
-    """The first and last β of softplus(βz)/β in place of ReLU; None: 10 to 100, and to 1000 for linearised networks."""
+    """The first and last β of softplus(βz)/β in place of ReLU; None: 10 to 100, or 20 to 1000 for linearised networks."""
     box_weight: float = 0.1
     """Of the penalty for leaving the pixel range, the sum of squared violations over the size of an input."""
     precision: Precision = "float32"
