@@ -41,7 +41,7 @@ def test_an_interrupted_training_continues(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err.decode()
-    assert b"the same command continues" in err
+    assert b"is kept, and the same command continues" in err
     assert b"Traceback" not in err
     assert out == b""
     assert checkpoint.is_file()

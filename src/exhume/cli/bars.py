@@ -3,6 +3,7 @@
 import signal
 import sys
 import threading
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -13,12 +14,12 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 class Bars:
     """A :class:`~exhume.progress.Progress` listener that draws one bar a stage.
 
-    While resumable work runs, the first Ctrl-C stops it at its next report, where its state can be saved; a second one
-    stops it at once.
+    While work with a checkpoint runs, the first Ctrl-C stops it at its next report, where its state can be saved; a
+    second one stops it at once.
     """
 
-    def __init__(self, console: Console, *, resumable: bool) -> None:
-        self.console, self.resumable, self.interrupted = console, resumable, False
+    def __init__(self, console: Console, *, checkpoint: Path | None = None) -> None:
+        self.checkpoint, self.interrupted = checkpoint, False
         self.tasks: dict[str, TaskID] = {}
         self.drawing = Progress(
             TextColumn("{task.description}"),
@@ -41,7 +42,7 @@ class Bars:
 
     def __enter__(self) -> "Bars":
         # Signals reach the main thread alone; elsewhere Ctrl-C is somebody else's affair.
-        if self.resumable and threading.current_thread() is threading.main_thread():
+        if self.checkpoint is not None and threading.current_thread() is threading.main_thread():
             self.before = signal.signal(signal.SIGINT, self._interrupt)
         return self
 
@@ -51,8 +52,8 @@ class Bars:
         self.drawing.stop()
         if self.before is not None:
             signal.signal(signal.SIGINT, self.before)
-        if isinstance(error, KeyboardInterrupt) and self.resumable:
-            print("exhume: Interrupted; the same command continues from what was saved.", file=sys.stderr)
+        if isinstance(error, KeyboardInterrupt) and self.checkpoint is not None and self.checkpoint.exists():
+            print(f"exhume: Interrupted; {self.checkpoint} is kept, and the same command continues.", file=sys.stderr)
         elif kind is None and self.interrupted:
             raise KeyboardInterrupt
 

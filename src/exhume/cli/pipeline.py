@@ -57,14 +57,15 @@ def train_into(
         )
     if overwrite and done is not None and done.get("request") != request.describe():
         folder.forget("training")
+    checkpoint = folder.checkpoint("training")
     with folder.open():
-        with voice.progress(resumable=True) as progress:
+        with voice.progress(checkpoint) as progress:
             victim = train(
                 data,
                 model=request.model,
                 device=device,
                 progress=progress,
-                checkpoint=folder.checkpoint("training"),
+                checkpoint=checkpoint,
                 **request.training,
             )
         folder.clear_attack()
@@ -118,11 +119,10 @@ def attack_into(
     found: dict[str, tuple[RunFolder, Reconstruction]] = {}
     for name, attack in attacks.items():
         place = folder if len(attacks) == 1 else RunFolder(folder.path / name)
+        checkpoint = place.checkpoint(name)
         with place.open():
-            with voice.progress(resumable=True) as progress:
-                result = attack.run(
-                    view, seed=seed, device=device, progress=progress, checkpoint=place.checkpoint(name)
-                )
+            with voice.progress(checkpoint) as progress:
+                result = attack.run(view, seed=seed, device=device, progress=progress, checkpoint=checkpoint)
             place.clear_attack()
             result.save(place.reconstruction)
             write_json(place.result, evaluate(result, victim=view).to_json())

@@ -5,6 +5,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -43,9 +44,9 @@ class Voice:
         if self.as_json and not self.quiet:
             print(json.dumps(result, indent=2, allow_nan=False))
 
-    def progress(self, resumable: bool = False) -> Bars:
-        """Return a listener for long work; ``resumable`` when stopping it loses nothing that counts."""
-        return Bars(self.aside, resumable=resumable)
+    def progress(self, checkpoint: Path | None = None) -> Bars:
+        """Return a listener for long work, which may keep its state in a checkpoint."""
+        return Bars(self.aside, checkpoint=checkpoint)
 
 
 @contextmanager
@@ -54,7 +55,7 @@ def speaking(*, as_json: bool, quiet: bool, debug: bool) -> Iterator[Voice]:
     try:
         yield Voice(as_json=as_json, quiet=quiet)
     except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+        raise typer.Exit(130) from None  # 128 and the number of the signal, as shells have it
     except (ExhumeError, OSError, MemoryError) as error:
         if debug:
             traceback.print_exc()
