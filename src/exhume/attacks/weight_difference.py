@@ -1,13 +1,15 @@
 """Explain the change of the weights by training inputs and their duals (Loo et al. 2023)."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 import torch
 
 from exhume.attacks.attack import Attack
+from exhume.attacks.first_layer import FirstLayer, first_layer
 from exhume.attacks.optimisation import Decay, Descent, Minimum, Variables, matrix_precision, minimise
 from exhume.attacks.search_space import SearchSpace
 from exhume.attacks.subspace import InputSubspace, input_subspace
@@ -21,6 +23,7 @@ from exhume.training.resumption import Checkpoint, fingerprint
 Features = Literal["auto", "initial", "final", "midpoint", "both"]
 Precision = Literal["float32", "tf32", "float64"]
 DualUnit = Literal["natural", "averaged"]
+Seen = TypeVar("Seen", bound=FirstLayer | InputSubspace)
 
 SHARPNESS = (10.0, 100.0)
 """Of a network whose features moved: gates that flipped during training are half open, and so are gates this soft."""
@@ -62,7 +65,7 @@ class WeightDifference(Attack):
     init_std: float = 0.2
     """The spread of the first guesses around zero, in pixel units."""
     sharpness: tuple[float, float] | None = None
-    """The first and last β of softplus(βz)/β in place of ReLU; None: 10 to 100, or 20 to 1000 for linearised networks."""
+    """The first and last β of softplus(βz)/β in place of ReLU; None: 10 to 100, for linearised networks 20 to 1000."""
     box_weight: float = 0.1
     """Of the penalty for leaving the pixel range, the sum of squared violations over the size of an input."""
     precision: Precision = "float32"
@@ -104,7 +107,8 @@ class WeightDifference(Attack):
             raise Refusal("WeightDifference compares two ends of a training, and the view has no initial weights.")
         if all(torch.equal(view.initial[name], view.final[name]) for name in view.final):
             raise Refusal("The initial and the final weights are the same: nothing was trained.")
-        self._plan(view)
+        if self.candidates is None or self.within_subspace:
+            self._look(first_layer, view)  # the quick half of the question; the rank itself is measured once, later
 
     def recover(
         self, view: AttackerView, *, generator: torch.Generator, progress: Progress, checkpoint: Path | None
@@ -129,7 +133,7 @@ class WeightDifference(Attack):
         descent = Descent(
             steps=self.steps,
             # A step of one size along fewer coordinates moves every pixel less.
-            learning_rates=(self.learning_rate * (space.size / space.dimension) ** 0.5, self.learning_rate),
+            learning_rates=(self.learning_rate * (space.size / max(1, space.dimension)) ** 0.5, self.learning_rate),
             decay=self.decay,
             tolerance=self.tolerance,
             patience=self.patience,
@@ -151,28 +155,32 @@ class WeightDifference(Attack):
 
     def _plan(self, view: AttackerView) -> tuple[int, InputSubspace | None]:
         """Return how many candidates to look for, and the subspace to look in (None: among all inputs)."""
-        subspace, reason = None, None
+        subspace = None
         if self.candidates is None or self.within_subspace is not False:
-            try:
-                subspace = input_subspace(view)
-            except Refusal as refusal:
-                reason = refusal
-        if self.within_subspace and (subspace is None or not subspace.layer.reads_input):
-            raise Refusal(
-                "The weights do not show the subspace of the inputs; search with within_subspace=None."
-            ) from reason
-        if self.candidates is None and subspace is None:
-            raise Refusal(
-                "The size of the training set cannot be read off these weights; set candidates to about "
-                f"{self.oversampling:g} times what it may be."
-            ) from reason
+            subspace = self._look(input_subspace, view)
         candidates = self.candidates
         if candidates is None:
             assert subspace is not None
             candidates = max(1, round(self.oversampling * subspace.rank))
-        if self.within_subspace is False or subspace is None or not subspace.layer.reads_input:
-            return candidates, None
-        return candidates, subspace
+        return candidates, None if self.within_subspace is False or not _holds_inputs(subspace) else subspace
+
+    def _look(self, at: Callable[[AttackerView], Seen], view: AttackerView) -> Seen | None:
+        """Look at the first layer's change; refuse where it shows nothing and the settings rely on it."""
+        seen, reason = None, None
+        try:
+            seen = at(view)
+        except Refusal as refusal:
+            reason = refusal
+        if self.within_subspace and not _holds_inputs(seen):
+            raise Refusal(
+                "The weights do not show the subspace of the inputs; search with within_subspace=None."
+            ) from reason
+        if self.candidates is None and seen is None:
+            raise Refusal(
+                "The size of the training set cannot be read off these weights; set candidates to about "
+                f"{self.oversampling:g} times what it may be."
+            ) from reason
+        return seen
 
     def _points(self, view: AttackerView) -> list[Weights]:
         assert view.initial is not None
@@ -217,6 +225,12 @@ class WeightDifference(Attack):
                 **({} if subspace is None else {"training_size_estimate": subspace.rank}),
             },
         )
+
+
+def _holds_inputs(seen: InputSubspace | FirstLayer | None) -> bool:
+    """Tell whether the subspace is one of raw inputs; that of frozen features says nothing about pixels."""
+    layer = seen.layer if isinstance(seen, InputSubspace) else seen
+    return layer is not None and layer.reads_input
 
 
 def _sentence(outcome: Outcome, unexplained: float) -> str:
