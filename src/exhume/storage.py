@@ -69,6 +69,7 @@ def load_bundle(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor
 def group(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Take the tensors under ``prefix/``, with the prefix removed.
 
+    >>> import torch
     >>> sorted(group({"final/w": torch.ones(1), "initial/w": torch.zeros(1)}, "final"))
     ['w']
     """
