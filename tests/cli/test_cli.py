@@ -64,10 +64,9 @@ def test_overwrite_replaces_the_network_and_what_was_found_in_it(
 ) -> None:
     first = [*TRAIN, f"--out={tmp_path}", "--quiet"]
     assert main(first) == 0
-    assert main(["audit", str(tmp_path), "--quiet"]) == 0
-    assert (tmp_path / "audit.json").exists()
+    assert main(["attack", str(tmp_path), "--quiet"]) == 0
     assert main([*first, "--size=10", "--overwrite"]) == 0
-    assert not (tmp_path / "audit.json").exists()
+    assert not (tmp_path / "result.json").exists()
     assert not (tmp_path / "reconstruction.safetensors").exists()
     assert len(exhume.Dataset.load(tmp_path / "data.safetensors").train) == 10
 
@@ -92,8 +91,10 @@ def test_attack_then_evaluate_is_audit(trained: Path, tmp_path: Path, capsys: py
 
 
 def test_a_new_attack_removes_the_old_verdict(trained: Path, tmp_path: Path) -> None:
-    assert main(["audit", str(trained), "--quiet", f"--out={tmp_path}"]) == 0
-    assert main(["attack", str(trained), "--quiet", f"--out={tmp_path}", "--seed=1"]) == 0
+    (tmp_path / "figures").mkdir()
+    for name in ("audit.json", "report.html", "figures/curve.png"):
+        (tmp_path / name).write_text("of another attack")
+    assert main(["attack", str(trained), "--quiet", f"--out={tmp_path}"]) == 0
     assert {path.name for path in tmp_path.iterdir()} == {"reconstruction.safetensors", "result.json"}
 
 
@@ -124,7 +125,8 @@ def test_people_read_the_verdict(trained: Path, tmp_path: Path, capsys: pytest.C
 
 def test_quiet_says_nothing(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
-    assert main(["audit", str(trained), f"--out={tmp_path}", "--quiet"]) == 0
+    assert main(["attack", str(trained), f"--out={tmp_path}", "--quiet"]) == 0
+    assert main(["evaluate", str(tmp_path), "--quiet"]) == 0
     assert capsys.readouterr() == ("", "")
 
 
