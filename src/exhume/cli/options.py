@@ -7,10 +7,9 @@ import typer
 
 Device = Literal["auto", "cpu", "cuda"]
 
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that 'exhume train' wrote.")]
 OptionalRun = Annotated[
     Path | None,
-    typer.Argument(metavar="[RUN]", help="A folder that 'exhume train' wrote; or give your own weights with --model."),
+    typer.Argument(metavar="RUN", help="A folder that 'exhume train' wrote; or give your own weights with --model."),
 ]
 OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to write to.")]
 OptionalOut = Annotated[
