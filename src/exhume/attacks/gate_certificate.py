@@ -1,7 +1,7 @@
 """Exact, certified recovery of training inputs from the first layer's weight change."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -10,9 +10,11 @@ from torch import Tensor
 from exhume.attacks.attack import Attack
 from exhume.attacks.first_layer import FLAT_SIDED, backward_signals, first_layer
 from exhume.attacks.gate_check import (
+    COVERED,
     SINGLE_INPUT,
     agreement,
     check,
+    coverage,
     fitted_inputs,
     log_p_generic,
     missing_directions,
@@ -20,17 +22,25 @@ from exhume.attacks.gate_check import (
     sharpen,
     shows_zero,
 )
-from exhume.attacks.gate_search import RowProblem, SearchSettings, random_starts, row_problem, search
+from exhume.attacks.gate_search import RowProblem, SearchSettings, random_starts, row_problem, rows_of, search
 from exhume.attacks.subspace import InputSubspace, input_subspace
 from exhume.errors import Refusal
 from exhume.progress import Progress
 from exhume.records import AttackerView, Outcome, Reconstruction
 
+OUTSIDE = 0.05
+"""By which part of their range values may lie outside of it: the weights' noise."""
+NEARLY_AS_SPARSE = 0.8
+"""How many zeros, relative to rows found before, a row must have; those on their way to a true row have fewer."""
 SAME_ROW = 0.98
 """Rows with a larger cosine are the same row found twice."""
 STARTS_PER_ROW, LEAST_STARTS = 8, 32
 """How many candidates a missing row is worth, and how many a round takes at least."""
-PRECISE = 0.05
+FEW_MISSING = 3
+"""With so few rows missing, their inputs are known well enough to be taken at their word."""
+WORTH_ANOTHER_LOOK = 48
+"""How many candidates a round are taken further."""
+PRECISE = 0.01
 """How far an input that missing rows leave partly open may move between halves of the units and still be known."""
 
 
@@ -46,8 +56,8 @@ class GateCertificate(Attack):
 
     starts: int = 256
     """Candidates a round; a round searches all of them at once."""
-    rounds: int = 60
-    patience: int = 8
+    rounds: int = 100
+    patience: int = 12
     """Stop after so many rounds that found nothing new."""
     error_rate: float = 1e-3
     """The chance, over the whole run, of certifying anything that was not trained on."""
@@ -86,9 +96,11 @@ class GateCertificate(Attack):
             if warm is not None and round_number == 0:
                 starts = torch.cat([warm, starts])
             rows, _ = search(problem, starts, directions, STRATEGIES[round_number % len(STRATEGIES)])
+            if directions.shape[1] <= FEW_MISSING:
+                rows = torch.cat([rows, rows_of(problem, starts, generator)])
             tried += len(rows)
             before = len(found)
-            found = joined(problem, found, rows, directions, math.log(self.error_rate / tried))
+            found = joined(problem, found, rows, directions, math.log(self.error_rate / tried), generator)
             idle = 0 if len(found) > before else idle + 1
             if len(found) == problem.rank or idle >= self.patience:
                 break
@@ -114,7 +126,8 @@ class GateCertificate(Attack):
         # Both must be no accident: the zeros of the row, and that the input read out for it tells where they are.
         log_p = torch.maximum(checked.log_p, log_p_generic(problem, rows))
         log_p = (log_p + math.log(tried)).clamp(max=0.0)
-        certified = (log_p < math.log(self.error_rate)) & (checked.is_single & (checked.spread < PRECISE)).cpu()
+        is_known = checked.is_single & (checked.spread < PRECISE) & _inside(view, inputs)
+        certified = (log_p < math.log(self.error_rate)) & is_known.cpu()
         count = int(certified.sum())
         outcome = Outcome.PARTIAL if count else Outcome.NOTHING_FOUND
         return Reconstruction(
@@ -129,24 +142,56 @@ class GateCertificate(Attack):
         )
 
 
-def joined(problem: RowProblem, found: Tensor, candidates: Tensor, directions: Tensor, limit: float) -> Tensor:
+def _inside(view: AttackerView, inputs: Tensor) -> Tensor:
+    """Tell which inputs lie in the range that inputs of this network have; one read out wrongly seldom does."""
+    box = view.model_box()
+    if box is None or inputs.shape[1] != view.input_size:
+        return torch.ones(len(inputs), dtype=torch.bool, device=inputs.device)
+    low, high = box
+    slack = OUTSIDE * (high - low)
+    return ((inputs > low - slack) & (inputs < high + slack)).all(dim=1)
+
+
+def joined(
+    problem: RowProblem,
+    found: Tensor,
+    candidates: Tensor,
+    directions: Tensor,
+    limit: float,
+    generator: torch.Generator,
+) -> Tensor:
     """Add to the found rows the candidates that are new and no chance finding (a log p-value below ``limit``).
 
     Sparsest first, and each freed of the rows that are known already; in return the known ones are freed of it.
     """
     rough = agreement(problem, candidates, fitted_inputs(problem, candidates, directions))
-    likely = candidates[rough > SINGLE_INPUT - 0.1]
+    order = rough.argsort(descending=True)
+    likely = _distinct(candidates[order[rough[order] > SINGLE_INPUT - 0.1]])[:WORTH_ANOTHER_LOOK]
     if len(likely) == 0:
         return found
-    sharp = _distinct(sharpen(problem, likely))
-    sharp = sharp[shows_zero(problem, sharp).sum(dim=1).argsort(descending=True)]
+    # Once more from the inputs these candidates imply: what was on its way to a true row arrives there.
+    again = rows_of(problem, fitted_inputs(problem, likely, directions), generator)
+    sharp = _distinct(_sparsest_first(problem, sharpen(problem, torch.cat([likely, again]))))
     sharp = _distinct(sharpen(problem, reduced(problem, reduced(problem, sharp, found), sharp), steps=4))
-    agreed = agreement(problem, sharp, fitted_inputs(problem, sharp, directions))
-    passes = (log_p_generic(problem, sharp).to(agreed) < limit) & (agreed >= SINGLE_INPUT)
-    merged = _distinct(torch.cat([found, sharp[passes]]))[: problem.rank]
-    if len(merged) == len(found):
-        return found
-    return _distinct(sharpen(problem, reduced(problem, merged, merged), steps=4))
+    sharp = sharp[_passes(problem, sharp, found, directions, limit)]
+    merged = _distinct(torch.cat([found, sharp]))[: problem.rank]
+    if len(merged) > len(found):
+        merged = _distinct(sharpen(problem, reduced(problem, merged, merged), steps=4))
+    return merged
+
+
+def _sparsest_first(problem: RowProblem, rows: Tensor) -> Tensor:
+    return rows[shows_zero(problem, rows).sum(dim=1).argsort(descending=True)]
+
+
+def _passes(problem: RowProblem, rows: Tensor, found: Tensor, directions: Tensor, limit: float) -> Tensor:
+    """Tell which rows have more zeros than chance gives, nearly as many as found ones, where one input puts them."""
+    inputs = fitted_inputs(problem, rows, directions)
+    is_single = (agreement(problem, rows, inputs) >= SINGLE_INPUT) & (coverage(problem, rows, inputs) >= COVERED)
+    if len(found):
+        usual = shows_zero(problem, found).sum(dim=1).double().median()
+        is_single &= shows_zero(problem, rows).sum(dim=1) >= NEARLY_AS_SPARSE * usual
+    return is_single & (log_p_generic(problem, rows).to(rows) < limit)
 
 
 def _distinct(rows: Tensor) -> Tensor:
@@ -161,6 +206,10 @@ def _distinct(rows: Tensor) -> Tensor:
 
 STEERED = SearchSettings()
 BRIEFLY_STEERED = SearchSettings(inverse_iterations=2, first_inverse_iterations=2, iterations=12, steered=3)
-BY_GATES = SearchSettings(first_inverse_iterations=8, inverse_iterations=2, steered=0, iterations=12)
-STRATEGIES = (STEERED, BY_GATES, BRIEFLY_STEERED, BY_GATES)
-"""Ways to search, taken in turn: what one misses another finds."""
+BY_GATES = SearchSettings(
+    first_inverse_iterations=8, inverse_iterations=2, steered=0, iterations=12, first_sharpness=30.0, widths=(0.1, 0.01)
+)
+NARROWLY = replace(BY_GATES, row_steps=6, widths=(0.05, 0.01))
+STRATEGIES = (STEERED, BY_GATES, BRIEFLY_STEERED, NARROWLY)
+"""Ways to search, taken in turn: what one misses another finds. Steering helps where training was lazy and inputs
+differ much; gates alone, believed firmly, tell similar inputs apart."""

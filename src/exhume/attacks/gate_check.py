@@ -20,9 +20,11 @@ from torch import Tensor
 
 from exhume.attacks.gate_search import RowProblem, fit_halfspaces, off_probability, oriented, smallest_on
 
-SINGLE_INPUT = 0.85
-"""The least agreement of a row with its input. True rows reach 0.98 to 1 after lazy training and 0.92 after a wild one
-(what they miss are units that fired in the middle of training only); chance reaches 0.6."""
+SINGLE_INPUT = 0.82
+"""The least agreement of a row with its input. True rows reach 0.98 to 1 after lazy training and 0.85 to 0.97 after a
+wild one (what they miss are units that fired in the middle of training only); chance reaches 0.6."""
+COVERED = 0.7
+"""The least coverage of a row that is taken for a single input's. Rows that are still on their way stay below."""
 SOLID = 0.2
 """The size of an entry, in units of its row's root mean square, from which on a ratio to it means something."""
 LEAST_GAIN = 8
@@ -88,6 +90,14 @@ def agreement(
     return (hits + torch.minimum(drowned, band)) / problem.units
 
 
+def coverage(
+    problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: Float[Tensor, "row value"]
+) -> Float[Tensor, " row"]:
+    """Return of the units that an input leaves off at both ends of training, the fraction on which its row is zero."""
+    off = (torch.maximum(inputs @ problem.before.T, inputs @ problem.after.T) < 0) & problem.informative.bool()
+    return (off & shows_zero(problem, rows)).sum(dim=1) / off.sum(dim=1).clamp(min=1)
+
+
 def fitted_inputs(
     problem: RowProblem,
     rows: Float[Tensor, "row rank"],
@@ -105,7 +115,8 @@ def fitted_inputs(
     known = start @ problem.weights.T
     scale = 20.0 / known.pow(2).mean(dim=1, keepdim=True).sqrt().clamp(min=1e-6)
     codes = torch.zeros(len(rows), free).to(features)
-    for ridge in (1.0, 0.3, 0.1, 0.03):
+    # Few free directions are determined by many units and need no holding back.
+    for ridge in (1.0, 0.3, 0.1, 0.03) if 20 * free > problem.units else (1.0, 0.1, 1e-2, 1e-3):
         codes = fit_halfspaces(features, on, codes, ridge, steps=3, base=known * scale, units=units)
     return oriented(problem, start + (codes / size / scale) @ directions.T)
 
@@ -158,9 +169,9 @@ def log_p_generic(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float
     counted = problem.informative.bool()
     zeros = shows_zero(problem, rows).sum(dim=1)
     nearby = ((size > width) & (size <= 2 * width) & counted).sum(dim=1)
-    chance = ((nearby + 1) / problem.units).clamp(max=1 - 1e-9).cpu().numpy()
+    chance = ((nearby + 1).double() / problem.units).clamp(max=1 - 1e-9).cpu().numpy()
     forced = min(problem.rank - 1, problem.units)
-    beyond = (zeros - forced).clamp(min=0).cpu().numpy()
+    beyond = (zeros - forced).clamp(min=0).double().cpu().numpy()
     tail = _log_tail(beyond, max(problem.units - forced, 1), chance)
     choices = gammaln(problem.units + 1) - gammaln(forced + 1) - gammaln(problem.units - forced + 1)
     return torch.as_tensor(tail + choices, dtype=torch.float64).clamp(max=0.0)
@@ -176,7 +187,7 @@ def log_p_value(
     shown = problem.normalised(rows).abs() > zero_width(problem, rows)
     on = (shown * problem.informative).sum(dim=1) / problem.units
     chance = torch.maximum(on, 1 - on).clamp(max=1 - 1e-9).cpu().numpy()
-    hits = (agreed * problem.units).round().cpu().numpy()
+    hits = (agreed.double() * problem.units).round().cpu().numpy()
     tail = _log_tail(hits, problem.units, chance)
     patterns = log_halfspace_patterns(2 * problem.units, free)
     return torch.as_tensor(tail + patterns, dtype=torch.float64).clamp(max=0.0)
@@ -223,7 +234,7 @@ def reduced(
     """Take other rows out of rows that mix them in.
 
     Where a mixture ``a·γ_1 + b·γ_2`` is not zero and ``γ_1`` is, its ratio to ``γ_2`` is exactly ``b``: a value that
-    many units share. A single input's row has no such ratio to any other row. Only the most similar other rows are tried.
+    many units share. A single input's row has no such ratio to any other row. Only the most similar rows are tried.
     """
     if len(rows) == 0 or len(others) == 0:
         return rows

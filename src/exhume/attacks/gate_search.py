@@ -28,6 +28,10 @@ SHARED_SILENCE = 0.05
 """The fraction of silent units from which on inputs are taken to share a mean."""
 
 
+FIRST_WIDTHS, LAST_WIDTH = (0.3, 0.1, 0.03), 0.002
+"""From and to which width entries count as zero when an input is taken at its word; what one misses another finds."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings:
     """How one batch is searched; the widths are in units of a row's root mean square."""
@@ -42,6 +46,8 @@ class SearchSettings:
     """How close to zero an entry must be to count as off, falling from the first value to the second."""
     sharpness: float = 8.0
     """How firmly the gates of a candidate input are believed."""
+    first_sharpness: float = 3.0
+    """The same for a start, whose margins are scaled to unit size first."""
     ridge: float = 0.3
 
 
@@ -201,7 +207,7 @@ def search(
     codes = starts @ directions
     codes = codes / codes.norm(dim=1, keepdim=True).clamp(min=1e-30) * free**0.5
     margins = codes @ features.T
-    on = ever_on(3.0 * margins / margins.pow(2).mean(dim=1, keepdim=True).sqrt())
+    on = ever_on(settings.first_sharpness * margins / margins.pow(2).mean(dim=1, keepdim=True).sqrt())
     rows = predicted_rows(problem, oriented(problem, codes @ directions.T))
     for iteration in range(settings.iterations):
         progress = iteration / max(1, settings.iterations - 1)
@@ -243,7 +249,7 @@ def smallest_on(
     iterations: int,
 ) -> Float[Tensor, "candidate rank"]:
     """Move rows towards the unit row whose weighted square sum is smallest, by inverse iterations."""
-    gram = (problem.rows[None] * weights[:, None, :]) @ problem.rows.T
+    gram = _weighted_gram(problem, weights)
     scale = gram.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None, None].clamp(min=1e-30)
     gram = gram + 1e-11 * scale * torch.eye(problem.rank, dtype=gram.dtype, device=gram.device)
     factor = torch.linalg.cholesky(gram / scale)
@@ -251,6 +257,52 @@ def smallest_on(
         rows = torch.cholesky_solve(rows[..., None], factor)[..., 0]
         rows = rows / rows.norm(dim=1, keepdim=True)
     return rows
+
+
+def rows_of(
+    problem: RowProblem,
+    inputs: Float[Tensor, "candidate value"],
+    generator: torch.Generator,
+    tries: int = 9,
+    lowest: int = 8,
+    steps: int = 16,
+) -> Float[Tensor, "candidate_try rank"]:
+    """Find rows for inputs that are taken at their word: zero on most units that the input leaves off at both ends.
+
+    Units that fired in the middle of training are outliers, and many rows of similar inputs are small on the same
+    units; so several tries a candidate start in the span of the ``lowest`` eigenvectors, and each is drawn to a row
+    with many exact zeros, as by a count of non-zeros whose width falls from several values to nothing.
+    """
+    before, after = (inputs @ problem.weights.T).chunk(2, dim=1)
+    off = (torch.maximum(before, after) < 0) * problem.informative
+    on = problem.informative - off
+    factor = torch.linalg.cholesky(_weighted_gram(problem, on + 1e-3 * problem.informative))
+    low = torch.linalg.eigh(_congruent(factor, _weighted_gram(problem, off))).eigenvectors
+    low = torch.linalg.solve_triangular(factor.mT, low[:, :, : min(lowest, problem.rank)], upper=True)
+    mix = torch.randn(len(inputs), tries, low.shape[2], generator=generator, dtype=torch.float64).to(low)
+    rows: Tensor = (mix @ low.mT).reshape(-1, problem.rank)
+    off, on = off.repeat_interleave(tries, dim=0), on.repeat_interleave(tries, dim=0)
+    large = _weighted_gram(problem, on)
+    first = torch.tensor(FIRST_WIDTHS, dtype=rows.dtype, device=rows.device).repeat(len(rows))[: len(rows), None]
+    for step in range(steps):
+        width = first * (LAST_WIDTH / first) ** (step / (steps - 1))
+        small = _weighted_gram(problem, off / (problem.normalised(rows).pow(2) + width.pow(2)))
+        factor = torch.linalg.cholesky(small + 1e-9 * large)
+        for _ in range(2):
+            rows = torch.cholesky_solve(large @ rows[..., None], factor)[..., 0]
+            rows = rows / rows.norm(dim=1, keepdim=True)
+    return rows
+
+
+def _weighted_gram(problem: RowProblem, weights: Tensor) -> Tensor:
+    gram: Tensor = (problem.rows[None] * weights[:, None, :]) @ problem.rows.T
+    return gram
+
+
+def _congruent(factor: Tensor, matrix: Tensor) -> Tensor:
+    """Return ``F⁻¹ A F⁻ᵀ``."""
+    half = torch.linalg.solve_triangular(factor, matrix, upper=False)
+    return torch.linalg.solve_triangular(factor, half.mT, upper=False)
 
 
 def ever_on(margins: Float[Tensor, "candidate gate"]) -> Float[Tensor, "candidate unit"]:
