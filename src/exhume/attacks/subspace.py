@@ -158,7 +158,7 @@ def weight_decay_factor(layer: FirstLayer) -> float:
     directions are untouched by training: the point where eigenvalues crowd.
     """
     units, values = layer.before.shape
-    size = min(units, values, PENCIL_SIZE)
+    size = min(units, layer.input_size, PENCIL_SIZE)  # not the bias: one that starts at zero adds no rank
     generator = torch.Generator().manual_seed(0)
     # A random compression keeps the pencil's rank loss and makes the eigenvalue problem small.
     left = torch.randn(size, units, generator=generator, dtype=torch.float64).to(layer.before.device)
