@@ -11,16 +11,20 @@ from exhume.attacks.attack import Attack
 from exhume.attacks.first_layer import FLAT_SIDED, backward_signals, first_layer
 from exhume.attacks.gate_check import (
     COVERED,
+    EXACT,
     SINGLE_INPUT,
     agreement,
     check,
     coverage,
+    entangled,
     fitted_inputs,
     log_p_generic,
     missing_directions,
     reduced,
+    refined,
     sharpen,
     shows_zero,
+    without_culprits,
 )
 from exhume.attacks.gate_search import RowProblem, SearchSettings, random_starts, row_problem, rows_of, search
 from exhume.attacks.subspace import InputSubspace, input_subspace
@@ -40,8 +44,6 @@ FEW_MISSING = 3
 """With so few rows missing, their inputs are known well enough to be taken at their word."""
 WORTH_ANOTHER_LOOK = 48
 """How many candidates a round are taken further."""
-PRECISE = 0.01
-"""How far an input that missing rows leave partly open may move between halves of the units and still be known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +104,8 @@ class GateCertificate(Attack):
             before = len(found)
             found = joined(problem, found, rows, directions, math.log(self.error_rate / tried), generator)
             idle = 0 if len(found) > before else idle + 1
+            if len(found) == problem.rank or idle == self.patience // 2:
+                found = without_culprits(problem, _distinct(refined(problem, found, generator)))
             if len(found) == problem.rank or idle >= self.patience:
                 break
         progress("recover", len(found), problem.rank, "certify")
@@ -126,8 +130,10 @@ class GateCertificate(Attack):
         # Both must be no accident: the zeros of the row, and that the input read out for it tells where they are.
         log_p = torch.maximum(checked.log_p, log_p_generic(problem, rows))
         log_p = (log_p + math.log(tried)).clamp(max=0.0)
-        is_known = checked.is_single & (checked.spread < PRECISE) & _inside(view, inputs)
-        certified = (log_p < math.log(self.error_rate)) & is_known.cpu()
+        # With rows missing an input is only approximate, and with one wrong row nobody can be sure of any.
+        is_sound = checked.is_complete and bool(checked.is_single.all())
+        is_exact = _inside(view, inputs) & (checked.contradictions <= EXACT) & ~entangled(problem, rows)
+        certified = (log_p < math.log(self.error_rate)) & is_exact.cpu() & is_sound
         count = int(certified.sum())
         outcome = Outcome.PARTIAL if count else Outcome.NOTHING_FOUND
         return Reconstruction(
@@ -138,7 +144,11 @@ class GateCertificate(Attack):
             outcome=Outcome.CERTIFIED if count == problem.rank else outcome,
             message=f"{count} of {problem.rank} training inputs are certified.",
             diagnostics=subspace.describe()
-            | {"agreement": checked.agreement.tolist(), "spread": checked.spread.tolist(), "candidates_tried": tried},
+            | {
+                "agreement": checked.agreement.tolist(),
+                "contradictions": checked.contradictions.tolist(),
+                "candidates_tried": tried,
+            },
         )
 
 

@@ -18,17 +18,25 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp, xlogy
 from torch import Tensor
 
-from exhume.attacks.gate_search import RowProblem, fit_halfspaces, off_probability, oriented, smallest_on
+from exhume.attacks.gate_search import RowProblem, fit_halfspaces, off_probability, oriented, rows_of, smallest_on
 
 SINGLE_INPUT = 0.82
 """The least agreement of a row with its input. True rows reach 0.98 to 1 after lazy training and 0.85 to 0.97 after a
 wild one (what they miss are units that fired in the middle of training only); chance reaches 0.6."""
 COVERED = 0.7
 """The least coverage of a row that is taken for a single input's. Rows that are still on their way stay below."""
-SOLID = 0.2
+EXACT = 0.004
+"""The largest fraction of contradictions of an input that is exact."""
+CLOSE = 0.8
+"""The least cosine of a row that replaces another."""
+CULPRIT_GAIN = 0.003
+"""By how much the mean agreement of the others must rise for a row to be left out."""
+SOLID = 0.05
 """The size of an entry, in units of its row's root mean square, from which on a ratio to it means something."""
-LEAST_GAIN = 8
+LEAST_GAIN = 4
 """How many units at least must share a ratio before a row counts as mixed."""
+OWN_ZEROS = 4
+"""How many zeros of its own, at least, a single input's row has next to any other row's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +50,10 @@ class Checked:
     """The fraction of informative units on which the input's gates and the row's zeros agree."""
     log_p: Float[Tensor, " row"]
     """The natural logarithm of the p-value of that agreement, for one row tried."""
-    spread: Float[Tensor, " row"]
-    """How far the largest value of an input moves when each half of the units is asked alone: zero when all rows are
-    found, else the precision of what the missing rows leave open."""
+    contradictions: Float[Tensor, " row"]
+    """The fraction of units that contradict the pair of row and input outright."""
+    is_complete: bool
+    """Whether all rows are there, so that every input is determined and not fitted."""
 
     @property
     def is_single(self) -> Bool[Tensor, " row"]:
@@ -90,6 +99,20 @@ def agreement(
     return (hits + torch.minimum(drowned, band)) / problem.units
 
 
+def contradictions(
+    problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: Float[Tensor, "row value"]
+) -> Float[Tensor, " row"]:
+    """Return the fraction of units on which a row is zero although its input has them on at both ends of training.
+
+    Such a unit was moved at the very first step, so a true row with its exact input has none; an input that is a little
+    off has some. Entries that noise may have drowned are forgiven as in :func:`agreement`.
+    """
+    on = torch.minimum(inputs @ problem.before.T, inputs @ problem.after.T) > 0
+    size, width = problem.normalised(rows).abs(), zero_width(problem, rows)
+    band = ((size > width) & (size <= 2 * width) & problem.informative.bool()).sum(dim=1)
+    return ((on & shows_zero(problem, rows)).sum(dim=1) - band).clamp(min=0) / problem.units
+
+
 def coverage(
     problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: Float[Tensor, "row value"]
 ) -> Float[Tensor, " row"]:
@@ -103,7 +126,6 @@ def fitted_inputs(
     rows: Float[Tensor, "row rank"],
     directions: Float[Tensor, "value free"],
     base: Float[Tensor, "row value"] | None = None,
-    units: Float[Tensor, " unit"] | None = None,
 ) -> Float[Tensor, "row value"]:
     """Fit to the zeros of each row the input in the span of ``directions``, added to ``base`` where that is known."""
     features = problem.weights @ directions
@@ -117,7 +139,7 @@ def fitted_inputs(
     codes = torch.zeros(len(rows), free).to(features)
     # Few free directions are determined by many units and need no holding back.
     for ridge in (1.0, 0.3, 0.1, 0.03) if 20 * free > problem.units else (1.0, 0.1, 1e-2, 1e-3):
-        codes = fit_halfspaces(features, on, codes, ridge, steps=3, base=known * scale, units=units)
+        codes = fit_halfspaces(features, on, codes, ridge, steps=3, base=known * scale)
     return oriented(problem, start + (codes / size / scale) @ directions.T)
 
 
@@ -130,11 +152,7 @@ def check(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Checked:
     inputs = oriented(problem, torch.linalg.lstsq(rows.T, change.T).solution)
     directions, _ = missing_directions(problem, rows)
     free = directions.shape[1]
-    spread = torch.zeros(len(rows)).to(inputs)
     if free:
-        half = (torch.arange(problem.rows.shape[1], device=rows.device) % 2).to(rows)
-        halves = [standardised(problem, fitted_inputs(problem, rows, directions, inputs, h)) for h in (half, 1 - half)]
-        spread = (halves[0] - halves[1]).abs().amax(dim=1) / 2
         inputs = fitted_inputs(problem, rows, directions, inputs)
     agreed = agreement(problem, rows, inputs)
     return Checked(
@@ -142,8 +160,49 @@ def check(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Checked:
         inputs=standardised(problem, inputs),
         agreement=agreed,
         log_p=log_p_value(problem, rows, agreed, free),
-        spread=spread,
+        contradictions=contradictions(problem, rows, inputs),
+        is_complete=free == 0,
     )
+
+
+def refined(
+    problem: RowProblem, rows: Float[Tensor, "row rank"], generator: torch.Generator
+) -> Float[Tensor, "row rank"]:
+    """Replace rows by sparser ones close to them, found from the inputs that all of them together imply."""
+    if len(rows) == 0:
+        return rows
+    proposals = sharpen(problem, rows_of(problem, check(problem, rows).inputs, generator))
+    proposals = proposals.reshape(len(rows), -1, problem.rank)
+    close = (proposals @ rows[..., None])[..., 0].abs() > CLOSE
+    zeros = torch.stack([shows_zero(problem, each).sum(dim=1) for each in proposals.unbind(1)], dim=1) * close
+    best = zeros.argmax(dim=1)
+    at = torch.arange(len(rows), device=rows.device)
+    is_better = zeros[at, best] > shows_zero(problem, rows).sum(dim=1)
+    return torch.where(is_better[:, None], proposals[at, best], rows)
+
+
+def without_culprits(
+    problem: RowProblem, rows: Float[Tensor, "row rank"], suspects: int = 24
+) -> Float[Tensor, "kept rank"]:
+    """Leave out rows without which the others agree better with their inputs.
+
+    One wrong row spoils the read-out of others, and so does the direction it takes from the missing ones. Suspects are
+    the rows with the fewest zeros and those that agree least.
+    """
+    while len(rows) > 1:
+        checked = check(problem, rows)
+        fewest = shows_zero(problem, rows).sum(dim=1).argsort()[: suspects // 2]
+        worst = checked.agreement.argsort()[: suspects // 2]
+        gains = {}
+        for index in set(fewest.tolist()) | set(worst.tolist()):
+            rest = torch.cat([rows[:index], rows[index + 1 :]])
+            others = torch.cat([checked.agreement[:index], checked.agreement[index + 1 :]])
+            gains[index] = float((check(problem, rest).agreement - others).mean())
+        culprit = max(gains, key=lambda index: gains[index])
+        if gains[culprit] < CULPRIT_GAIN:
+            break
+        rows = torch.cat([rows[:culprit], rows[culprit + 1 :]])
+    return rows
 
 
 def standardised(problem: RowProblem, inputs: Float[Tensor, "row value"]) -> Float[Tensor, "row value"]:
@@ -157,6 +216,17 @@ def standardised(problem: RowProblem, inputs: Float[Tensor, "row value"]) -> Flo
 def shows_zero(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Bool[Tensor, "row unit"]:
     """Return on which informative units a row is zero but for noise."""
     return (problem.normalised(rows).abs() <= zero_width(problem, rows)) & problem.informative.bool()
+
+
+def entangled(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Bool[Tensor, " row"]:
+    """Tell which rows may be mixed with another: all zeros of the one are zeros of the other.
+
+    A mixture is zero only where both its parts are. Until such a pair is told apart, neither input is proven.
+    """
+    zeros = shows_zero(problem, rows).to(rows)
+    own = zeros @ (problem.informative - zeros).T
+    nested = (own < OWN_ZEROS) & ~torch.eye(len(rows), dtype=torch.bool, device=rows.device)
+    return nested.any(dim=0) | nested.any(dim=1)
 
 
 def log_p_generic(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float[Tensor, " row"]:
@@ -248,19 +318,18 @@ def reduced(
 def _reduced_by(problem: RowProblem, rows: Tensor, others: Tensor) -> Tensor:
     """Subtract from each row the multiple of its other row that leaves clearly more zeros, where there is one."""
     entries, divisors = problem.normalised(rows), problem.normalised(others)
-    noise = (6.0 * (problem.noise_width(rows) + problem.noise_width(others))).clamp(min=1e-6)[:, None]
+    noise = (3.0 * (problem.noise_width(rows) + problem.noise_width(others))).clamp(min=1e-6)[:, None]
     usable = (divisors.abs() > SOLID) & (entries.abs() > zero_width(problem, rows)) & problem.informative.bool()
     # Unusable units get ratios far apart from each other, so that no two of them ever agree.
     apart = 1e6 * (1 + torch.arange(entries.shape[1], device=rows.device))
     ratios = torch.where(usable, entries / torch.where(usable, divisors, torch.ones_like(divisors)), apart)
     ratios = ratios.sort(dim=1).values
-    agreeing = max(LEAST_GAIN, problem.units // 100)
-    spans = ratios[:, agreeing - 1 :] - ratios[:, : ratios.shape[1] - agreeing + 1]
+    spans = ratios[:, LEAST_GAIN - 1 :] - ratios[:, : ratios.shape[1] - LEAST_GAIN + 1]
     at = spans.argmin(dim=1, keepdim=True)
-    shared = ratios.gather(1, at + agreeing // 2)
-    tight = spans.gather(1, at) < 4.0 * noise / SOLID
+    shared = ratios.gather(1, at + LEAST_GAIN // 2)
+    tight = spans.gather(1, at) < 2.0 * noise / SOLID
     scale = (rows @ problem.rows).norm(dim=1, keepdim=True) / (others @ problem.rows).norm(dim=1, keepdim=True)
     candidate = rows - torch.where(tight, shared, torch.zeros_like(shared)) * scale * others
     candidate = candidate / candidate.norm(dim=1, keepdim=True).clamp(min=1e-30)
     gained = shows_zero(problem, candidate).sum(dim=1) - shows_zero(problem, rows).sum(dim=1)
-    return torch.where((tight[:, 0] & (gained >= agreeing // 2))[:, None], candidate, rows)
+    return torch.where((tight[:, 0] & (gained >= LEAST_GAIN // 2))[:, None], candidate, rows)

@@ -302,7 +302,8 @@ def _weighted_gram(problem: RowProblem, weights: Tensor) -> Tensor:
 def _congruent(factor: Tensor, matrix: Tensor) -> Tensor:
     """Return ``F⁻¹ A F⁻ᵀ``."""
     half = torch.linalg.solve_triangular(factor, matrix, upper=False)
-    return torch.linalg.solve_triangular(factor, half.mT, upper=False)
+    whole: Tensor = torch.linalg.solve_triangular(factor, half.mT, upper=False)
+    return whole
 
 
 def ever_on(margins: Float[Tensor, "candidate gate"]) -> Float[Tensor, "candidate unit"]:
@@ -318,7 +319,6 @@ def fit_halfspaces(
     ridge: float,
     steps: int = 2,
     base: Float[Tensor, "candidate gate"] | float = 0.0,
-    units: Float[Tensor, " unit"] | None = None,
 ) -> Float[Tensor, "candidate free"]:
     """Fit the input whose gates tell which units are ``on``: Newton steps of a logistic regression.
 
@@ -332,17 +332,15 @@ def fit_halfspaces(
         ridge: how strongly inputs are held near zero.
         steps: how many Newton steps.
         base: the part of the margins that is known already.
-        units: a weight for each unit.
     """
     identity = torch.eye(features.shape[1], dtype=features.dtype, device=features.device)
-    weight = 1.0 if units is None else units.repeat(2)
     for _ in range(steps):
         margins = base + codes @ features.T
         probability = torch.sigmoid(margins)
         before, after = (1 - probability).chunk(2, dim=1)
         labels = probability * (on / (1 - before * after).clamp(min=1e-6)).repeat(1, 2)
-        curvature = (probability * (1 - probability) + 1e-4) * weight
-        slope = (probability - labels) * weight
+        curvature = probability * (1 - probability) + 1e-4
+        slope = probability - labels
         hessian = (features.T[None] * curvature[:, None, :]) @ features + ridge * identity
         step = torch.linalg.solve(hessian, (slope @ features + ridge * codes)[..., None])[..., 0]
         longest = (step @ features.T).abs().amax(dim=1, keepdim=True).clamp(min=1e-30)
