@@ -60,31 +60,40 @@ USUAL = "mnist-100,mnist-200,cifar-200"
 
 
 def variants(sweep: bool, cuda: bool) -> dict[str, WeightDifference]:
-    """The attacks to compare; the second group only to choose defaults."""
+    """The attacks to compare; the last group only to choose defaults from."""
     chosen = {
         "default": WeightDifference(),
-        "3000 steps": WeightDifference(steps=3000),
         "midpoint": WeightDifference(features="midpoint"),
+        "middle and end": WeightDifference(features=(0.5, 1.0)),
     }
     if cuda:
         chosen |= {
             "tf32": WeightDifference(precision="tf32"),
+            "3000 steps, tf32": WeightDifference(steps=3000, precision="tf32"),
             "10000 steps, tf32": WeightDifference(steps=10_000, precision="tf32"),
+            "10000 steps": WeightDifference(steps=10_000),
+            "published": WeightDifference.published(),
         }
     if sweep:
         quick: dict[str, Any] = {"steps": 3000}
         chosen |= {
-            "3000, β to 50": WeightDifference(sharpness=(10.0, 50.0), **quick),
-            "3000, β to 200": WeightDifference(sharpness=(10.0, 200.0), **quick),
-            "3000, β from 5": WeightDifference(sharpness=(5.0, 100.0), **quick),
-            "3000, M = 2N": WeightDifference(oversampling=2.0, **quick),
-            "3000, M = 4N": WeightDifference(oversampling=4.0, **quick),
-            "3000, M = 6N": WeightDifference(oversampling=6.0, **quick),
-            "3000, lr 0.02": WeightDifference(learning_rate=0.02, **quick),
-            "3000, lr 0.1": WeightDifference(learning_rate=0.1, **quick),
-            "3000, box 0.3": WeightDifference(box_weight=0.3, **quick),
-            "3000, box 1": WeightDifference(box_weight=1.0, **quick),
-            "all pixels, 10000": WeightDifference(within_subspace=False, steps=10_000, learning_rate=0.02),
+            "3000": WeightDifference(**quick),
+            "3000 midpoint": WeightDifference(features="midpoint", **quick),
+            "3000 middle and end": WeightDifference(features=(0.5, 1.0), **quick),
+            "3000 three points": WeightDifference(features=(0.0, 0.5, 1.0), **quick),
+            "3000 balance 0": WeightDifference(balance=0.0, **quick),
+            "3000 balance 1": WeightDifference(balance=1.0, **quick),
+            "3000 β to 50": WeightDifference(sharpness=(10.0, 50.0), **quick),
+            "3000 β to 200": WeightDifference(sharpness=(10.0, 200.0), **quick),
+            "3000 β from 5": WeightDifference(sharpness=(5.0, 100.0), **quick),
+            "3000 M = 2N": WeightDifference(oversampling=2.0, **quick),
+            "3000 M = 4N": WeightDifference(oversampling=4.0, **quick),
+            "3000 M = 6N": WeightDifference(oversampling=6.0, **quick),
+            "3000 lr 0.02": WeightDifference(learning_rate=0.02, **quick),
+            "3000 lr 0.1": WeightDifference(learning_rate=0.1, **quick),
+            "3000 box 0.3": WeightDifference(box_weight=0.3, **quick),
+            "3000 box 1": WeightDifference(box_weight=1.0, **quick),
+            "10000 all pixels": WeightDifference(within_subspace=False, steps=10_000, learning_rate=0.02),
         }
     return chosen
 

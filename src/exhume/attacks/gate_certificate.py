@@ -42,7 +42,7 @@ STARTS_PER_ROW, LEAST_STARTS = 8, 32
 """How many candidates a missing row is worth, and how many a round takes at least."""
 FEW_MISSING = 3
 """With so few rows missing, their inputs are known well enough to be taken at their word."""
-WORTH_ANOTHER_LOOK = 48
+WORTH_ANOTHER_LOOK = 24
 """How many candidates a round are taken further."""
 
 
@@ -56,8 +56,8 @@ class GateCertificate(Attack):
     (:mod:`exhume.attacks.gate_check`).
     """
 
-    starts: int = 256
-    """Candidates a round; a round searches all of them at once."""
+    starts: int | None = None
+    """Candidates a round, searched all at once; None: three for every training input."""
     rounds: int = 100
     patience: int = 12
     """Stop after so many rounds that found nothing new."""
@@ -93,7 +93,8 @@ class GateCertificate(Attack):
         for round_number in range(self.rounds):
             progress("recover", len(found), problem.rank, f"round {round_number + 1}")
             directions, strengths = missing_directions(problem, found)
-            count = min(self.starts, max(LEAST_STARTS, STARTS_PER_ROW * len(strengths)))
+            most = max(64, 3 * problem.rank) if self.starts is None else self.starts
+            count = min(most, max(LEAST_STARTS, STARTS_PER_ROW * len(strengths)))
             starts = random_starts(problem, directions, strengths, count, generator)
             if warm is not None and round_number == 0:
                 starts = torch.cat([warm, starts])

@@ -263,7 +263,7 @@ def rows_of(
     problem: RowProblem,
     inputs: Float[Tensor, "candidate value"],
     generator: torch.Generator,
-    tries: int = 9,
+    tries: int = 6,
     lowest: int = 8,
     steps: int = 16,
 ) -> Float[Tensor, "candidate_try rank"]:

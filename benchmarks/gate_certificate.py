@@ -1,0 +1,83 @@
+"""How many training inputs the certificate recovers exactly, and in how many seconds, over several seeds.
+
+Trains victims with standard dynamics, attacks each from random starts alone, and prints one row a victim: certified,
+exact (largest error below 0.02), false (certified, with a largest error of 0.05 or more) and seconds. Rows are written
+to ``gate_certificate.json`` as they come.
+
+    python benchmarks/gate_certificate.py --data-dir DIR --out DIR [--cases mnist-20,mnist-100] [--seeds 5]
+"""
+
+import argparse
+import importlib.util
+import json
+import platform
+import sys
+import time
+from pathlib import Path
+from unittest.mock import MagicMock
+
+for spare in ("pooch", "jinja2"):  # measuring neither downloads nor reports, and may run where neither is installed
+    if importlib.util.find_spec(spare) is None:
+        sys.modules[spare] = MagicMock()
+
+import torch  # noqa: E402
+
+import exhume  # noqa: E402
+from exhume.attacks import GateCertificate  # noqa: E402
+
+CASES = {
+    "mnist-20": ("mnist", "odd-even", 20, 512),
+    "mnist-50": ("mnist", "odd-even", 50, 512),
+    "mnist-100": ("mnist", "odd-even", 100, 1024),
+    "mnist-200": ("mnist", "odd-even", 200, 1024),
+    "cifar-200": ("cifar-10", "animal-vehicle", 200, 2048),
+    "faces-40": ("faces", None, 40, 1024),
+}
+USUAL = "mnist-20,mnist-50,faces-40"
+
+
+def measure(case: str, seed: int, device: str, data_dir: str | None) -> dict[str, object]:
+    source, classes, size, width = CASES[case]
+    data = exhume.load(source, classes=classes, size=size, seed=seed, data_dir=data_dir, test=0)
+    victim = exhume.train(data, model=exhume.MLP(width=width, depth=2), seed=seed, device=device)
+    found = GateCertificate().run(victim.view(), seed=seed, device=device)
+    errors = torch.stack([(found.inputs - x).flatten(1).abs().amax(dim=1) for x in data.train.inputs], dim=1)
+    nearest = errors.min(dim=1).values if len(found) else torch.zeros(0)
+    return {
+        "case": case,
+        "N": size,
+        "W": width,
+        "seed": seed,
+        "certified": int(found.certified.sum()),
+        "exact": int((errors < 0.02).any(dim=0).sum()) if len(found) else 0,
+        "false": int((found.certified & (nearest >= 0.05)).sum()),
+        "largest_error": float(nearest.max()) if len(found) else None,
+        "seconds": round(found.seconds, 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-dir")
+    parser.add_argument("--out", type=Path, default=Path("out/benchmarks"))
+    parser.add_argument("--cases", default=USUAL)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--device", default="auto")
+    asked = parser.parse_args()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    where = torch.cuda.get_device_name() if torch.cuda.is_available() and asked.device != "cpu" else "CPU"
+    rows: list[dict[str, object]] = []
+    columns = ("case", "N", "W", "seed", "certified", "exact", "false", "largest error", "seconds")
+    print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|")
+    for case in asked.cases.split(","):
+        for seed in range(asked.seeds):
+            row = measure(case, seed, asked.device, asked.data_dir)
+            rows.append(row)
+            print("| " + " | ".join(str(value) for value in row.values()) + " |", flush=True)
+            summary = {"torch": torch.__version__, "python": platform.python_version(), "device": where, "rows": rows}
+            (asked.out / "gate_certificate.json").write_text(json.dumps(summary, indent=1) + "\n")
+    print(f"\n{where}, torch {torch.__version__}, {time.strftime('%Y-%m-%d')}")
+
+
+if __name__ == "__main__":
+    main()
