@@ -35,8 +35,8 @@ SOLID = 0.05
 """The size of an entry, in units of its row's root mean square, from which on a ratio to it means something."""
 LEAST_GAIN = 4
 """How many units at least must share a ratio before a row counts as mixed."""
-OWN_ZEROS = 4
-"""How many zeros of its own, at least, a single input's row has next to any other row's."""
+OWN_ZEROS = 0.016
+"""The least fraction of units on which a row is zero and another is not, for the two to count as told apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,13 +219,14 @@ def shows_zero(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Bool[Ten
 
 
 def entangled(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Bool[Tensor, " row"]:
-    """Tell which rows may be mixed with another: all zeros of the one are zeros of the other.
+    """Tell which rows may be mixed with another: nearly all zeros of the one are zeros of the other.
 
-    A mixture is zero only where both its parts are. Until such a pair is told apart, neither input is proven.
+    A mixture is zero only where both its parts are, and spoils the input read out for the other part. The rows of
+    near-duplicate inputs look the same, so neither of such a pair counts as proven.
     """
     zeros = shows_zero(problem, rows).to(rows)
     own = zeros @ (problem.informative - zeros).T
-    nested = (own < OWN_ZEROS) & ~torch.eye(len(rows), dtype=torch.bool, device=rows.device)
+    nested = (own < OWN_ZEROS * problem.units) & ~torch.eye(len(rows), dtype=torch.bool, device=rows.device)
     return nested.any(dim=0) | nested.any(dim=1)
 
 
