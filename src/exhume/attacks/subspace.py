@@ -77,7 +77,8 @@ def input_subspace(view: AttackerView) -> InputSubspace:
     """
     layer = first_layer(view)
     subspace = measured(layer)
-    if subspace is None or not subspace.is_clear:
+    # What weight decay leaves of the start may show a gap of its own, but is far more than rounding.
+    if subspace is None or not subspace.is_clear or _relative(subspace.noise, layer) > ROUNDING:
         decayed = measured(layer.with_decay(weight_decay_factor(layer)))
         if decayed is not None and (subspace is None or decayed.gap > subspace.gap):
             subspace = decayed
@@ -101,8 +102,7 @@ def measured(layer: FirstLayer) -> InputSubspace | None:
     if above == 0 or above >= min(live.shape) - max(2, min(live.shape) // 50):
         return None
     rank = _best_gap(spectrum, above)
-    relative_noise = noise / float(layer.before.pow(2).mean().sqrt())
-    if rank == above and not _stands_clear(spectrum, rank) and relative_noise > ROUNDING:
+    if rank == above and not _stands_clear(spectrum, rank) and _relative(noise, layer) > ROUNDING:
         return None
     basis, rows = change.new_zeros(change.shape[0], rank), change.new_zeros(rank, change.shape[1])
     basis[values], rows[:, units] = left[:, :rank], right[:rank]
@@ -124,6 +124,11 @@ def _best_gap(spectrum: Tensor, above: int) -> int:
     # The mean of uncentred inputs makes a gap behind the first value that says nothing about their number.
     widest = int(ratios[1:].argmax()) + 1 if above > 1 else 0
     return widest + 1 if float(ratios[widest]) >= CLEAR_GAP else above
+
+
+def _relative(noise: float, layer: FirstLayer) -> float:
+    """Return noise relative to the size of a weight."""
+    return noise / float(layer.before.pow(2).mean().sqrt())
 
 
 def _stands_clear(spectrum: Tensor, rank: int) -> bool:
