@@ -59,13 +59,18 @@ def squared_residual(
     inputs: Float[Tensor, "candidate value"],
     duals: Float[Tensor, "point candidate output"],
     sharpness: Sharpness = None,
+    metric: Float[Tensor, "in in"] | None = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "candidate value"], Float[Tensor, "point candidate output"]]:
-    """Return ``‖target − sums‖²`` with its gradients with respect to inputs and duals."""
+    """Return ``‖target − sums‖²`` with its gradients with respect to inputs and duals.
+
+    With a symmetric ``metric`` the residual ``R`` of the first sum counts as ``⟨R, R·metric⟩``.
+    """
     predicted, pullback = sums(inputs, duals, sharpness)
-    residuals = tuple(one - other for one, other in zip(predicted, target, strict=True))
-    value = torch.stack([torch.dot(residual.flatten(), residual.flatten()) for residual in residuals]).sum()
-    to_inputs, to_duals = pullback(residuals)
-    return value, 2 * to_inputs, 2 * to_duals
+    residuals = [one - other for one, other in zip(predicted, target, strict=True)]
+    weighted = residuals if metric is None else [residuals[0] @ metric, *residuals[1:]]
+    products = [torch.dot(one.flatten(), other.flatten()) for one, other in zip(residuals, weighted, strict=True)]
+    to_inputs, to_duals = pullback(tuple(weighted))
+    return torch.stack(products).sum(), 2 * to_inputs, 2 * to_duals
 
 
 @dataclass(frozen=True)

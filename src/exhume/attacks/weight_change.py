@@ -15,6 +15,8 @@ Coordinates = Float[Tensor, "candidate free"]
 RawDuals = Float[Tensor, "point candidate output"]
 """Duals over their unit, of order one, so that one learning rate suits inputs and duals."""
 
+FAINT = 1e-4
+"""Directions weaker than this, relative to the strongest squared, are not made any stronger."""
 UNIT_PROBES = 16
 """How many gradients are measured to find out how large they are."""
 
@@ -32,6 +34,8 @@ class WeightChange:
     sharpness: tuple[float, float]
     """At the beginning and at the end of a run."""
     dual_unit: float
+    metric: Float[Tensor, "coordinate coordinate"] | None = None
+    """How the first layer's residual is measured; see :func:`balanced`."""
 
     @classmethod
     def of(
@@ -43,17 +47,20 @@ class WeightChange:
         box_weight: float,
         sharpness: tuple[float, float],
         dual_unit: float = 1.0,
+        balance: float = 0.0,
         kept: float = 1.0,
         dtype: torch.dtype = torch.float32,
     ) -> "WeightChange":
         """Pose the problem of a view, with gradients taken at ``points``.
 
-        ``kept`` is what weight decay left of the initial weights; the change is measured from there.
+        ``kept`` is what weight decay left of the initial weights; the change is measured from there. ``balance`` is
+        that of the first layer's directions (:func:`balanced`), where the space is known that they span.
         """
         assert view.initial is not None
         sums = gradient_sums(view, points, dtype)
         # The difference of float32 weights is small; taken in float64 it loses nothing.
         target = [(view.final[name].double() - kept * view.initial[name].double()) for name in sums.names]
+        metric = None
         if isinstance(sums, DenseSums):
             # In the NTK parameterisation scales make weights move little and biases much; the residual forgets them.
             target = [part / factor for part, factor in zip(target, sums.factors, strict=True)]
@@ -61,6 +68,7 @@ class WeightChange:
             if space.basis is not None:
                 sums = sums.within(space.basis)
                 target[0] = target[0] @ space.basis.double()
+                metric = balanced(target[0], balance).to(dtype) if balance > 0 else None
         box = view.model_box()
         return cls(
             sums=sums,
@@ -70,6 +78,7 @@ class WeightChange:
             box_weight=box_weight,
             sharpness=sharpness,
             dual_unit=dual_unit,
+            metric=metric,
         )
 
     @property
@@ -94,7 +103,9 @@ class WeightChange:
         sharpness = (first + (last - first) * elapsed).to(free)
         coordinates = self.space.coordinates(free)
         at = self._arguments(coordinates)
-        value, to_arguments, to_duals = squared_residual(self.sums, self.target, at, self.duals(raw_duals), sharpness)
+        value, to_arguments, to_duals = squared_residual(
+            self.sums, self.target, at, self.duals(raw_duals), sharpness, self.metric
+        )
         to_coordinates = to_arguments if at is coordinates else self.space.pull(to_arguments)
         if self.box is not None and self.box_weight > 0:
             penalty, to_inputs = self._box_penalty(self.space.inputs(coordinates))
@@ -144,3 +155,17 @@ class WeightChange:
         """Return the squared norm of each candidate's own gradient sum."""
         alone = [self.sums(at[j : j + 1], duals[:, j : j + 1], sharpness)[0] for j in range(len(at))]
         return torch.stack([torch.stack([part.square().sum() for part in parts]).sum() for parts in alone])
+
+
+def balanced(change: Float[Tensor, "unit coordinate"], power: float) -> Float[Tensor, "coordinate coordinate"]:
+    """Return the metric ``(ΔᵀΔ)^−power``, scaled so that the change itself keeps its size.
+
+    A change has a few strong directions, those the inputs have in common, and many weak ones that tell inputs apart.
+    What the features' drift leaves unexplained is proportional to the strength, so that plain squares would let the
+    errors of the strong directions drown the weak ones. Power 1 counts all directions alike, 0 is the plain square.
+    """
+    gram = change.mT @ change
+    strengths, directions = torch.linalg.eigh(gram)
+    raised: Tensor = strengths.clamp(min=FAINT * float(strengths[-1])).pow(-power)
+    metric: Tensor = (directions * raised) @ directions.mT
+    return metric * (gram.trace() / (gram * metric).sum())

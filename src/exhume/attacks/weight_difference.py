@@ -27,7 +27,7 @@ Seen = TypeVar("Seen", bound=FirstLayer | InputSubspace)
 
 SHARPNESS = (10.0, 100.0)
 """Of a network whose features moved: gates that flipped during training are half open, and so are gates this soft."""
-LINEARISED_SHARPNESS = (20.0, 1000.0)
+LINEARISED_SHARPNESS = (10.0, 1000.0)
 """Of a linearised network, whose gates never moved: what the last softness leaves unexplained hides weak inputs."""
 
 
@@ -47,11 +47,17 @@ class WeightDifference(Attack):
     """How many inputs to look for; None: ``oversampling`` for every training input, counted by the rank of the first
     layer's change."""
     oversampling: float = 3.0
-    features: Features = "auto"
+    features: Features | tuple[float, ...] = "auto"
     """At which weights gradients are taken: at ``both`` ends with separate duals, or at one point.
 
     ``auto`` is ``initial`` for a linearised network, where that is exact, and ``both`` for any other. ``midpoint``,
-    half way between the ends, costs half as much as ``both``.
+    half way between the ends, costs half as much as ``both``. Or the places of any points on the straight line between
+    the ends, such as ``(0.5, 1.0)`` for the midpoint and the end.
+    """
+    balance: float = 0.5
+    """How far strong and weak directions of the first layer's change count alike, from 0 (as they are) to 1.
+
+    Only inside the subspace, where directions are known (:func:`~exhume.attacks.weight_change.balanced`).
     """
     within_subspace: bool | None = None
     """Whether to search only where the first layer's change allows; None: whenever it tells."""
@@ -65,22 +71,31 @@ class WeightDifference(Attack):
     init_std: float = 0.2
     """The spread of the first guesses around zero, in pixel units."""
     sharpness: tuple[float, float] | None = None
-    """The first and last β of softplus(βz)/β in place of ReLU; None: 10 to 100, for linearised networks 20 to 1000."""
+    """The first and last β of softplus(βz)/β in place of ReLU; None: 10 to 100, for linearised networks 10 to 1000."""
     box_weight: float = 0.1
     """Of the penalty for leaving the pixel range, the sum of squared violations over the size of an input."""
     precision: Precision = "float32"
     """``tf32`` lets a GPU round the factors of matrix products, which is several times faster and less exact."""
-    tolerance: float = 0.05
+    tolerance: float = 0.1
     """Explaining all but this share of the squared change counts as converged."""
     patience: int = 0
     """Stop when so many steps did not lower the objective by a thousandth; 0: never."""
 
     def __post_init__(self) -> None:
-        choose("features", self.features, get_args(Features))
+        if isinstance(self.features, str):
+            choose("features", self.features, get_args(Features))
         choose("precision", self.precision, get_args(Precision))
         choose("decay", self.decay, get_args(Decay))
         choose("dual_unit", self.dual_unit, get_args(DualUnit))
-        at_least = {"candidates": 1, "steps": 1, "oversampling": 0, "learning_rate": 0, "init_std": 0, "box_weight": 0}
+        at_least = {
+            "candidates": 1,
+            "steps": 1,
+            "oversampling": 0,
+            "learning_rate": 0,
+            "init_std": 0,
+            "box_weight": 0,
+            "balance": 0,
+        }
         for name, least in at_least.items():
             value = getattr(self, name)
             if value is not None and not least <= value < math.inf:
@@ -93,6 +108,7 @@ class WeightDifference(Attack):
         """Return the settings of Loo et al. (2023): all pixels free, 80 000 steps, softplus from 10 to 200."""
         return cls(
             oversampling=2.0,
+            balance=0.0,
             within_subspace=False,
             steps=80_000,
             learning_rate=0.02,
@@ -124,6 +140,7 @@ class WeightDifference(Attack):
             box_weight=self.box_weight,
             sharpness=self.sharpness or (LINEARISED_SHARPNESS if view.linearised else SHARPNESS),
             dual_unit=1.0 / (candidates * count_outputs(view.model, view.input_shape)),
+            balance=self.balance,
             kept=1.0 if subspace is None else subspace.layer.kept,
             dtype=dtype,
         )
@@ -183,19 +200,18 @@ class WeightDifference(Attack):
         return seen
 
     def _points(self, view: AttackerView) -> list[Weights]:
-        assert view.initial is not None
-        features = self.features
-        if features == "auto":
-            features = "initial" if view.linearised else "both"
-        if features == "midpoint":
-            middle = {n: (w + view.initial[n]) / 2 if w.is_floating_point() else w for n, w in view.final.items()}
-            return [middle]
-        points: dict[str, list[Weights]] = {
-            "initial": [view.initial],
-            "final": [view.final],
-            "both": [view.initial, view.final],
-        }
-        return points[features]
+        initial = view.initial
+        assert initial is not None
+        named = {"initial": (0.0,), "final": (1.0,), "midpoint": (0.5,), "both": (0.0, 1.0)}
+        named["auto"] = named["initial" if view.linearised else "both"]
+        places = named[self.features] if isinstance(self.features, str) else self.features
+        return [
+            {
+                name: torch.lerp(initial[name], end, place) if end.is_floating_point() else end
+                for name, end in view.final.items()
+            }
+            for place in places
+        ]
 
     def _guesses(
         self, view: AttackerView, problem: WeightChange, candidates: int, generator: torch.Generator
