@@ -12,6 +12,7 @@ from exhume.attacks.first_layer import FLAT_SIDED, backward_signals, first_layer
 from exhume.attacks.gate_check import (
     COVERED,
     EXACT,
+    PRECISE,
     SINGLE_INPUT,
     agreement,
     check,
@@ -133,7 +134,8 @@ class GateCertificate(Attack):
         log_p = (log_p + math.log(tried)).clamp(max=0.0)
         # With rows missing an input is only approximate, and with one wrong row nobody can be sure of any.
         is_sound = checked.is_complete and bool(checked.is_single.all())
-        is_exact = _inside(view, inputs) & (checked.contradictions <= EXACT) & ~entangled(problem, rows)
+        is_precise = (checked.contradictions <= EXACT) & (checked.precision <= PRECISE)
+        is_exact = _inside(view, inputs) & is_precise & ~entangled(problem, rows)
         certified = (log_p < math.log(self.error_rate)) & is_exact.cpu() & is_sound
         count = int(certified.sum())
         outcome = Outcome.PARTIAL if count else Outcome.NOTHING_FOUND

@@ -27,6 +27,8 @@ COVERED = 0.7
 """The least coverage of a row that is taken for a single input's. Rows that are still on their way stay below."""
 EXACT = 0.004
 """The largest fraction of contradictions of an input that is exact."""
+PRECISE = 0.02
+"""The largest error, in units of the input, that noise may leave in an input that is exact."""
 CLOSE = 0.8
 """The least cosine of a row that replaces another."""
 CULPRIT_GAIN = 0.003
@@ -52,6 +54,8 @@ class Checked:
     """The natural logarithm of the p-value of that agreement, for one row tried."""
     contradictions: Float[Tensor, " row"]
     """The fraction of units that contradict the pair of row and input outright."""
+    precision: Float[Tensor, " row"]
+    """How far noise of the weights may move a value of the input."""
     is_complete: bool
     """Whether all rows are there, so that every input is determined and not fitted."""
 
@@ -149,7 +153,9 @@ def check(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Checked:
     With rows missing, what they leave open of an input is fitted to the row's own zeros; the p-value pays for it.
     """
     change = problem.basis * problem.strengths  # Z in coordinates of the row space
-    inputs = oriented(problem, torch.linalg.lstsq(rows.T, change.T).solution)
+    readers = torch.linalg.pinv(rows)
+    inputs = oriented(problem, (change @ readers).T)
+    constant = inputs[:, -1].abs().clamp(min=1e-30) if problem.has_bias else torch.ones_like(inputs[:, 0])
     directions, _ = missing_directions(problem, rows)
     free = directions.shape[1]
     if free:
@@ -161,6 +167,7 @@ def check(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Checked:
         agreement=agreed,
         log_p=log_p_value(problem, rows, agreed, free),
         contradictions=contradictions(problem, rows, inputs),
+        precision=4.0 * problem.noise * readers.norm(dim=0) / constant,
         is_complete=free == 0,
     )
 
@@ -191,6 +198,8 @@ def without_culprits(
     """
     while len(rows) > 1:
         checked = check(problem, rows)
+        if bool((checked.is_single & (checked.contradictions <= EXACT)).all()):
+            break
         fewest = shows_zero(problem, rows).sum(dim=1).argsort()[: suspects // 2]
         worst = checked.agreement.argsort()[: suspects // 2]
         gains = {}
