@@ -133,7 +133,8 @@ class GateCertificate(Attack):
         log_p = torch.maximum(checked.log_p, log_p_generic(problem, rows))
         log_p = (log_p + math.log(tried)).clamp(max=0.0)
         # With rows missing an input is only approximate, and with one wrong row nobody can be sure of any.
-        is_sound = checked.is_complete and bool(checked.is_single.all())
+        # Frozen features have no known range to check them against, so they are returned without a proof.
+        is_sound = checked.is_complete and bool(checked.is_single.all()) and subspace.layer.reads_input
         is_precise = (checked.contradictions <= EXACT) & (checked.precision <= PRECISE)
         is_exact = _inside(view, inputs) & is_precise & ~entangled(problem, rows)
         certified = (log_p < math.log(self.error_rate)) & is_exact.cpu() & is_sound
