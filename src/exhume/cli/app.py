@@ -6,7 +6,7 @@ from typing import Annotated, cast
 
 import typer
 
-from exhume.cli import attack, audit, data, demo, evaluate, train
+from exhume.cli import attack, audit, data, demo, evaluate, reproduce, train
 from exhume.version import __version__
 
 BAD_INPUT = 2
@@ -30,6 +30,7 @@ app.command("train")(train.train_command)
 app.command("attack")(attack.attack_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("audit")(audit.audit_command)
+app.command("reproduce")(reproduce.reproduce_command)
 
 
 def _version(wanted: bool) -> bool:

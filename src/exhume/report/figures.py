@@ -34,12 +34,14 @@ def figures(audit: Audit) -> dict[str, Figure]:
 
 def save_figures(audit: Audit, folder: Path | str) -> list[Path]:
     """Write every figure as PNG and SVG into ``folder`` and return the paths."""
-    paths = []
-    for name, figure in figures(audit).items():
-        for kind in ("png", "svg"):
-            path = Path(folder) / f"{name}.{kind}"
-            write_atomically(path, render(figure, kind))
-            paths.append(path)
+    return [path for name, figure in figures(audit).items() for path in save_figure(figure, Path(folder) / name)]
+
+
+def save_figure(figure: Figure, stem: Path) -> list[Path]:
+    """Write one figure as ``stem.png`` and ``stem.svg``."""
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
+    for path in paths:
+        write_atomically(path, render(figure, path.suffix[1:]))
     return paths
 
 
@@ -97,7 +99,7 @@ def curve(audit: Audit) -> Figure | None:
     """Draw the reconstruction curve against the same curve on held-out data; None when the data is unknown."""
     if audit.train is None or len(audit.train.curve) == 0:
         return None
-    figure, axes = _axes(right=0.85)
+    figure, axes = plain_axes(right=0.85)
     size = audit.train.examples[0].numel()
     floor = 1e-7 * size  # an exact copy has no logarithm; ten thousand times finer than fine is exact enough
     for beside, colour, name in ((audit.train, TRAINED, "trained on"), (audit.holdout, HELD_OUT, "held out")):
@@ -125,7 +127,7 @@ def roc(audit: Audit) -> Figure | None:
     """Draw true against false positives, with what the held-out set cannot resolve shaded; None without a null."""
     if audit.calibration is None or audit.relative is None:
         return None
-    figure, axes = _axes()
+    figure, axes = plain_axes()
     axes.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
     axes.axvspan(0, audit.calibration.smallest_fpr, color=GRID, linewidth=0)
     ways = ((audit.calibration, INK, "by distance"), (audit.relative, TRAINED, "measured by its surroundings"))
@@ -143,7 +145,7 @@ def spectrum(audit: Audit) -> Figure | None:
     values = np.array(audit.found.diagnostics.get("singular_values") or [], dtype=float)
     if values.size == 0 or not (values > 0).any():
         return None
-    figure, axes = _axes()
+    figure, axes = plain_axes()
     heights = np.clip(values, values[values > 0].min(), None)
     rank = audit.training_size_estimate or 0
     places = np.arange(1, len(values) + 1)
@@ -169,7 +171,8 @@ FIGURES: dict[str, Callable[[Audit], Figure | None]] = {
 }
 
 
-def _axes(right: float = 0.97) -> tuple[Figure, Axes]:
+def plain_axes(right: float = 0.97) -> tuple[Figure, Axes]:
+    """Return a figure with one set of axes in the style of every figure here; ``right`` leaves room for names."""
     figure = Figure(figsize=(5.6, 3.6))
     axes = figure.add_axes((0.13, 0.14, right - 0.13, 0.82))  # by hand: an automatic layout draws everything twice
     for side in ("top", "right"):

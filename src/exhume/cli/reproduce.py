@@ -1,0 +1,60 @@
+"""``exhume reproduce``: the measurements of the papers and our own, one command each."""
+
+import difflib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from exhume.cli import options
+from exhume.cli.run_folder import RunFolder
+from exhume.cli.voice import speaking
+from exhume.errors import ExhumeError
+from exhume.experiments import STUDIES, Preset
+from exhume.experiments.study import read_result
+
+
+def reproduce_command(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME...", help="Studies to run; none lists them.")
+    ] = None,
+    *,
+    preset: Annotated[
+        Preset, typer.Option("--preset", help="How much of a study to run: seconds, minutes, or all of it.")
+    ] = "cpu",
+    out: options.OutOption = Path("out/reproduce"),
+    seed: options.SeedOption = 0,
+    device: options.DeviceOption = "auto",
+    as_json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+    debug: options.DebugOption = False,
+) -> None:
+    """Repeat a measurement; leaves JSON and figures in a sub-folder of its own.
+
+    Interrupted, the same command continues with the first cell that is not there yet.
+    """
+    with speaking(as_json=as_json, quiet=quiet, debug=debug) as voice:
+        for name in names or ():
+            if name not in STUDIES:
+                close = difflib.get_close_matches(name, STUDIES, n=1)
+                hint = f"did you mean {close[0]}" if close else f"there are {', '.join(STUDIES) or 'none'}"
+                raise ExhumeError(f"There is no study {name!r}; {hint}.")
+        if not names:
+            voice.table(("study", "shows"), [(study.name, study.shows) for study in STUDIES.values()])
+            voice.give({study.name: study.shows for study in STUDIES.values()})
+        results = {}
+        for name in names or ():
+            place = out / name
+            command = f"exhume reproduce {name} --preset {preset} --seed {seed} --device {device} --out {out}"
+            with RunFolder(place).open(), voice.progress(place / "cells") as progress:
+                found = STUDIES[name].run(preset, place, device=device, seed=seed, progress=progress, command=command)
+            voice.say(f"{name}: {STUDIES[name].shows}")
+            if found.table is not None:
+                head, rows = found.table
+                voice.table(tuple(head), [tuple(row) for row in rows])
+            if found.summary:
+                voice.say(found.summary)
+            voice.say(f"Figures and result.json are in {place}.")
+            results[name] = read_result(place)
+        if results:
+            voice.give(results)

@@ -1,0 +1,11 @@
+"""Studies: what the papers measured and what we measure, each one command."""
+
+from typing import Any
+
+from exhume.experiments.study import Bench, Findings, Preset, Study
+
+_ALL: tuple[Study[Any], ...] = ()
+STUDIES = {study.name: study for study in _ALL}
+"""Every study by name; a new one costs its file and its place in the line above."""
+
+__all__ = ["STUDIES", "Bench", "Findings", "Preset", "Study"]

@@ -1,0 +1,139 @@
+"""The frame every study hangs on: settings by preset, cells that are never measured twice, JSON and figures at the end.
+
+A study is a value. Its function measures one *cell* after another (a method on a data set with a seed) through a
+:class:`Bench`, which keeps every finished cell on disk at once; the same command, run again, finds it there.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from exhume.errors import RecordError
+from exhume.progress import Progress, silent
+from exhume.records.audit import plain
+from exhume.report.figures import save_figure
+from exhume.storage import load_bundle, save_bundle, write_json
+from exhume.training.resumption import fingerprint
+from exhume.version import __version__
+
+Preset = Literal["smoke", "cpu", "gpu"]
+"""How much of a study to run: enough to see that it runs, what a laptop does in minutes, the whole thing."""
+Settings = TypeVar("Settings")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """What a study found."""
+
+    numbers: Mapping[str, Any]
+    """JSON values and tensors; goes into ``result.json``."""
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    """By file name; each is written as PNG and SVG."""
+    table: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
+    """A head and rows, for a person at the command line."""
+    summary: str = ""
+    """What the numbers say, in a sentence or a paragraph that follows from them."""
+
+
+@dataclass(kw_only=True)
+class Bench:
+    """Where a study works: a folder for finished cells, a listener, a device and a seed."""
+
+    folder: Path
+    identity: str = ""
+    """Of the study and its settings; a cell measured under another one does not count."""
+    progress: Progress = silent
+    device: str = "auto"
+    seed: int = 0
+    cells: int = 0
+    """How many cells the study has; set it once known, so that progress has a total."""
+    finished: int = 0
+
+    def cell(self, name: str, measure: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+        """Return what ``measure`` returns, JSON values and tensors, from the disk if it was measured before.
+
+        Args:
+            name: unique in the study; letters, digits, dashes and slashes.
+            measure: the work of this cell alone; the ``seconds`` it took are added to what it returns.
+        """
+        path = self.folder / "cells" / f"{name}.safetensors"
+        found = self._kept(path)
+        if found is None:
+            started = time.perf_counter()
+            found = dict(measure())
+            found.setdefault("seconds", time.perf_counter() - started)
+            tensors = {key: value for key, value in found.items() if isinstance(value, Tensor)}
+            values = {key: plain(value) for key, value in found.items() if key not in tensors}
+            save_bundle(path, "cell", values | {"identity": self.identity}, tensors)
+            found = values | {key: tensor.detach().cpu() for key, tensor in tensors.items()}
+        self.finished += 1
+        self.progress("cells", self.finished, max(self.cells, self.finished), name)
+        return found
+
+    def _kept(self, path: Path) -> dict[str, Any] | None:
+        try:
+            values, tensors = load_bundle(path, "cell")
+        except RecordError:  # not there, or cut short by a full disk: measured again either way
+            return None
+        return values | tensors if values.pop("identity", None) == self.identity else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study(Generic[Settings]):
+    """A measurement somebody can repeat: what it shows, how much of it to run, and the function that does."""
+
+    name: str
+    shows: str
+    """One line for the list of studies."""
+    presets: Mapping[Preset, Settings]
+    """Settings are frozen dataclasses of JSON values."""
+    measure: Callable[[Settings, Bench], Findings]
+
+    def run(
+        self,
+        preset: Preset,
+        folder: Path | str,
+        *,
+        device: str = "auto",
+        seed: int = 0,
+        progress: Progress = silent,
+        command: str = "",
+    ) -> Findings:
+        """Measure everything and leave ``result.json`` and the figures in ``folder``."""
+        settings = asdict(self.presets[preset])  # type: ignore[call-overload] # a TypeVar cannot ask for a dataclass
+        about = {"study": self.name, "preset": preset, "seed": seed, "settings": plain(settings)}
+        bench = Bench(folder=Path(folder), identity=fingerprint(about), progress=progress, device=device, seed=seed)
+        started = time.perf_counter()
+        found = self.measure(self.presets[preset], bench)
+        for name, figure in found.figures.items():
+            save_figure(figure, bench.folder / name)
+        account = about | {
+            "shows": self.shows,
+            "command": command,
+            "seconds": time.perf_counter() - started,
+            "device": torch.cuda.get_device_name() if torch.cuda.is_available() and device != "cpu" else "cpu",
+            "versions": {"exhume": __version__, "torch": str(torch.__version__)},
+            "summary": found.summary,
+            "numbers": plain(found.numbers),
+            "figures": sorted(found.figures),
+        }
+        write_json(bench.folder / "result.json", account)
+        return found
+
+
+def read_result(folder: Path | str) -> dict[str, Any]:
+    """Read the ``result.json`` a study left."""
+    path = Path(folder) / "result.json"
+    try:
+        result = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path} is not the result of a study ({error}).") from error
+    assert isinstance(result, dict)
+    return result
