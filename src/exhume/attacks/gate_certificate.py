@@ -11,7 +11,6 @@ from exhume.attacks.attack import Attack
 from exhume.attacks.first_layer import FLAT_SIDED, backward_signals, first_layer
 from exhume.attacks.gate_check import (
     COVERED,
-    EXACT,
     PRECISE,
     SINGLE_INPUT,
     agreement,
@@ -135,7 +134,7 @@ class GateCertificate(Attack):
         # With rows missing an input is only approximate, and with one wrong row nobody can be sure of any.
         # Frozen features have no known range to check them against, so they are returned without a proof.
         is_sound = checked.is_complete and bool(checked.is_single.all()) and subspace.layer.reads_input
-        is_precise = (checked.contradictions <= EXACT) & (checked.precision <= PRECISE)
+        is_precise = checked.is_exact & (checked.precision <= PRECISE)
         is_exact = _inside(view, inputs) & is_precise & ~entangled(problem, rows)
         certified = (log_p < math.log(self.error_rate)) & is_exact.cpu() & is_sound
         count = int(certified.sum())

@@ -25,8 +25,8 @@ SINGLE_INPUT = 0.82
 wild one (what they miss are units that fired in the middle of training only); chance reaches 0.6."""
 COVERED = 0.7
 """The least coverage of a row that is taken for a single input's. Rows that are still on their way stay below."""
-EXACT = 0.004
-"""The largest fraction of contradictions of an input that is exact."""
+EXACT, FORGIVEN = 0.004, 3
+"""The largest fraction of contradictions of an input that is exact, and the number that chance alone may bring."""
 PRECISE = 0.02
 """The largest error, in units of the input, that noise may leave in an input that is exact."""
 CLOSE = 0.8
@@ -58,6 +58,14 @@ class Checked:
     """How far noise of the weights may move a value of the input."""
     is_complete: bool
     """Whether all rows are there, so that every input is determined and not fitted."""
+
+    units: int
+    """How many units had a say."""
+
+    @property
+    def is_exact(self) -> Bool[Tensor, " row"]:
+        """Which inputs hardly any unit contradicts."""
+        return self.contradictions * self.units <= max(EXACT * self.units, FORGIVEN) + 0.5
 
     @property
     def is_single(self) -> Bool[Tensor, " row"]:
@@ -169,6 +177,7 @@ def check(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Checked:
         contradictions=contradictions(problem, rows, inputs),
         precision=4.0 * problem.noise * readers.norm(dim=0) / constant,
         is_complete=free == 0,
+        units=problem.units,
     )
 
 
@@ -198,7 +207,7 @@ def without_culprits(
     """
     while len(rows) > 1:
         checked = check(problem, rows)
-        if bool((checked.is_single & (checked.contradictions <= EXACT)).all()):
+        if bool((checked.is_single & checked.is_exact).all()):
             break
         fewest = shows_zero(problem, rows).sum(dim=1).argsort()[: suspects // 2]
         worst = checked.agreement.argsort()[: suspects // 2]
@@ -341,5 +350,8 @@ def _reduced_by(problem: RowProblem, rows: Tensor, others: Tensor) -> Tensor:
     scale = (rows @ problem.rows).norm(dim=1, keepdim=True) / (others @ problem.rows).norm(dim=1, keepdim=True)
     candidate = rows - torch.where(tight, shared, torch.zeros_like(shared)) * scale * others
     candidate = candidate / candidate.norm(dim=1, keepdim=True).clamp(min=1e-30)
-    gained = shows_zero(problem, candidate).sum(dim=1) - shows_zero(problem, rows).sum(dim=1)
-    return torch.where((tight[:, 0] & (gained >= LEAST_GAIN // 2))[:, None], candidate, rows)
+    zeros = shows_zero(problem, rows).sum(dim=1)
+    gained = shows_zero(problem, candidate).sum(dim=1) - zeros
+    # A part has more zeros than the mixture. Taking a mixture out of one of its parts would leave the other part.
+    is_part = shows_zero(problem, others).sum(dim=1) > zeros
+    return torch.where((tight[:, 0] & is_part & (gained >= LEAST_GAIN // 2))[:, None], candidate, rows)
