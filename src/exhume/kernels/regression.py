@@ -1,0 +1,81 @@
+"""Kernel regression: what a network of infinite width predicts after training to the end."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from exhume.errors import ExhumeError
+from exhume.kernels.infinite_ntk import InfiniteNTK
+
+JITTER = 1e-5
+"""What is added to the diagonal before solving, relative to its mean (Loo et al. 2023)."""
+
+
+def jittered(kernel: Float[Tensor, "n n"], jitter: float = JITTER) -> Float[Tensor, "n n"]:
+    """Return ``K + jitter·tr(K)/n·I``, which can be solved even when inputs coincide.
+
+    >>> jittered(2 * torch.eye(2), 0.5)
+    tensor([[3., 0.],
+            [0., 3.]])
+    """
+    return kernel + torch.diag_embed((jitter * kernel.diagonal().mean()).expand(len(kernel)))
+
+
+def cholesky(kernel: Float[Tensor, "n n"], jitter: float = JITTER) -> Float[Tensor, "n n"]:
+    """Return the Cholesky factor of the jittered kernel, without waiting for the device to say whether it exists."""
+    factor: Tensor = torch.linalg.cholesky_ex(jittered(kernel, jitter)).L
+    return factor
+
+
+def duals_of(
+    kernel: Float[Tensor, "n n"], targets: Float[Tensor, "n output"], jitter: float = JITTER
+) -> Float[Tensor, "n output"]:
+    """Return ``(K + jitter)⁻¹ y``.
+
+    Raises:
+        ExhumeError: when the kernel is not positive, as happens in float32 with a jitter too small for it.
+    """
+    factor, failed = torch.linalg.cholesky_ex(jittered(kernel, jitter))
+    if bool(failed):
+        raise ExhumeError(f"The kernel is not positive definite with a jitter of {jitter:g}; raise it or take float64.")
+    return torch.cholesky_solve(targets, factor)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class KernelRegression:
+    """``f(z) = Σ_i α_i k(x_i, z)``: a trained network of infinite width, as a function."""
+
+    kernel: InfiniteNTK
+    inputs: Float[Tensor, "n value"]
+    duals: Float[Tensor, "n output"]
+
+    @classmethod
+    def fit(
+        cls,
+        kernel: InfiniteNTK,
+        inputs: Float[Tensor, "n ..."],
+        targets: Float[Tensor, "n output"],
+        jitter: float = JITTER,
+    ) -> "KernelRegression":
+        """Fit targets at network inputs, in the precision of the inputs; float64 is advised."""
+        flat = inputs.flatten(1)
+        return cls(kernel=kernel, inputs=flat, duals=duals_of(kernel(flat), targets.to(flat), jitter))
+
+    def __call__(self, inputs: Float[Tensor, "m ..."]) -> Float[Tensor, "m output"]:
+        """Predict."""
+        return self.kernel(inputs.flatten(1).to(self.inputs), self.inputs) @ self.duals
+
+    def with_pull(
+        self, inputs: Float[Tensor, "m value"]
+    ) -> tuple[Float[Tensor, "m output"], Callable[[Float[Tensor, "m output"]], Float[Tensor, "m value"]]]:
+        """Predict, and give the pull from a cotangent of the predictions to the gradient by ``inputs``."""
+        kernel, pull = self.kernel.with_pull(inputs, self.inputs)
+        return kernel @ self.duals, lambda cotangent: pull(cotangent @ self.duals.T)
+
+    @property
+    def squared_norm(self) -> float:
+        """``‖f‖²`` in the kernel's own norm, summed over outputs."""
+        return float((self.duals * (self.kernel(self.inputs) @ self.duals)).sum())
