@@ -2,8 +2,9 @@
 
 from exhume.evaluation.calibration import calibrate
 from exhume.evaluation.comparison import compare
+from exhume.evaluation.dossier import lead, verdict
 from exhume.evaluation.evaluate import evaluate
 from exhume.evaluation.matching import match
-from exhume.evaluation.verdict import Finding, Verdict, verdict
+from exhume.evaluation.verdict import Finding, Verdict
 
-__all__ = ["Finding", "Verdict", "calibrate", "compare", "evaluate", "match", "verdict"]
+__all__ = ["Finding", "Verdict", "calibrate", "compare", "evaluate", "lead", "match", "verdict"]

@@ -24,6 +24,8 @@ class Finding(StrEnum):
     """Candidates that nobody can check, because no data was given."""
     NOTHING = "nothing"
     """Nothing beyond chance."""
+    UNTESTED = "untested"
+    """No attack applies, or none came to an end, so nothing is known."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,51 @@
+"""The capability check: which attacks apply to a network, which with caveats, which do not, and why."""
+
+from collections.abc import Mapping
+
+from exhume.attacks.attack import Attack
+from exhume.auditing.catalogue import CATALOGUE, UNLISTED, by_cost, known_attacks
+from exhume.auditing.traits import Remark, Traits
+from exhume.errors import Refusal
+from exhume.records import Applicability, Assessment, AttackerView
+
+
+def assess(view: AttackerView, attacks: Mapping[str, Attack] | None = None) -> tuple[Assessment, ...]:
+    """Say for each attack whether it applies to ``view``, and why.
+
+    Looks at the architecture, at both ends of the training where they are known, and at what is publicly known of how
+    it was trained; runs no attack.
+
+    Args:
+        view: what the attacker holds.
+        attacks: attacks by name; every known one with its defaults when none are given.
+
+    Returns:
+        One assessment an attack, the cheapest attack first.
+    """
+    chosen = attacks if attacks is not None else {name: kind() for name, kind in known_attacks().items()}
+    traits = Traits(view)
+    order = by_cost()
+    ranked = sorted(chosen, key=lambda name: order.index(name) if name in order else len(order))
+    return tuple(_assess_one(name, chosen[name], traits) for name in ranked)
+
+
+def _assess_one(name: str, attack: Attack, traits: Traits) -> Assessment:
+    entry = CATALOGUE.get(name, UNLISTED)
+    try:
+        attack.check(traits.view)
+    except Refusal as reason:
+        obstacles: tuple[str, ...] = (str(reason),)
+    else:
+        obstacles = _said(entry.obstacles, traits)
+    remarks = obstacles or _said(entry.caveats, traits)
+    usual = Applicability.WITH_CAVEATS if remarks else Applicability.APPLIES
+    return Assessment(
+        attack=name,
+        applies=Applicability.DOES_NOT if obstacles else usual,
+        reasons=remarks,
+        settings=repr(attack),
+    )
+
+
+def _said(remarks: tuple[Remark, ...], traits: Traits) -> tuple[str, ...]:
+    return tuple(sentence for remark in remarks if (sentence := remark(traits)) is not None)

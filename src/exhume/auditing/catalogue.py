@@ -1,0 +1,65 @@
+"""Every attack by name, what it costs beside the others, and what to keep in mind about it.
+
+An attack that is exported by :mod:`exhume.attacks` is known here by itself; one line in :data:`CATALOGUE` says more.
+"""
+
+import re
+from dataclasses import MISSING, Field, dataclass, fields
+from typing import Any
+
+from exhume import attacks
+from exhume.attacks.attack import Attack
+from exhume.auditing import caveats
+from exhume.auditing.traits import Remark
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of an attack besides what its own ``check`` says."""
+
+    cost: int
+    """Where it stands among the others, the cheapest first: seconds, minutes, hours."""
+    obstacles: tuple[Remark, ...] = ()
+    """What keeps it from working, where its ``check`` is too quick to see it."""
+    caveats: tuple[Remark, ...] = ()
+
+
+CATALOGUE: dict[str, Entry] = {
+    "gate-certificate": Entry(
+        1, (caveats.no_visible_rank,), (caveats.crowded, caveats.unclear_count, caveats.only_features, *caveats.COMMON)
+    ),
+    "weight-difference": Entry(2, (), (caveats.moved_features, *caveats.COMMON)),
+    "stationarity": Entry(3, (), caveats.COMMON),
+    "max-margin": Entry(4, (), (caveats.not_a_margin_loss, *caveats.COMMON)),
+    "bilevel": Entry(5, (), caveats.COMMON),
+}
+UNLISTED = Entry(9, (), caveats.COMMON)
+
+
+def known_attacks() -> dict[str, type[Attack]]:
+    """Return every exported attack that can run without being told more, by the name the command line uses.
+
+    >>> "weight-difference" in known_attacks()
+    True
+    """
+    exported = (getattr(attacks, name) for name in attacks.__all__)
+    kinds = [kind for kind in exported if isinstance(kind, type) and issubclass(kind, Attack) and kind is not Attack]
+    return {attack_name(kind): kind for kind in kinds if not any(map(_required, fields(kind)))}
+
+
+def by_cost() -> list[str]:
+    """Return the names of all attacks, the cheapest first."""
+    return sorted(known_attacks(), key=lambda name: CATALOGUE.get(name, UNLISTED).cost)
+
+
+def attack_name(kind: type[Attack]) -> str:
+    """Spell the class of an attack as a word of the command line.
+
+    >>> attack_name(attacks.GateCertificate)
+    'gate-certificate'
+    """
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", kind.__name__).lower()
+
+
+def _required(field: "Field[Any]") -> bool:
+    return field.init and field.default is MISSING and field.default_factory is MISSING

@@ -1,0 +1,82 @@
+"""Conditions for pipelines: ``certified>0`` fails a build."""
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from exhume.errors import ExhumeError
+from exhume.evaluation.dossier import gravity
+from exhume.evaluation.verdict import Finding, verdict
+from exhume.records import Audit, Dossier
+
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+_FORM = re.compile(r"\s*([a-z_0-9]+(?:\.[0-9.]+)?)\s*(>=|<=|==|!=|>|<)\s*(\S+)\s*")
+_NUMBERS = (
+    "candidates", "training_size_estimate", "certified", "certified_examples", "certified_exact", "false_certificates",
+    "good", "fine", "exact", "similar", "auc", "relative_auc", "recovered_at_fpr", "relative_recovered_at_fpr",
+    "tpr_at_fpr", "relative_tpr_at_fpr", "chance", "relative_chance", "confidence_auc", "kernel_distance",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A comparison of one number of ``audit.json``, or of the finding, with a limit."""
+
+    text: str
+    key: str
+    holds_for: Callable[[Any, Any], bool]
+    limit: float
+
+    @classmethod
+    def read(cls, text: str) -> "Condition":
+        """Read ``certified>0``, ``recovered_at_fpr.0.01>=3`` or ``finding>=traces``.
+
+        >>> Condition.read("certified > 0").key
+        'certified'
+        """
+        parts = _FORM.fullmatch(text)
+        if parts is None:
+            raise ExhumeError(f"A condition reads NAME>NUMBER, such as certified>0, not {text!r}.")
+        key, sign, limit = parts.groups()
+        if key == "finding":
+            if limit not in set(Finding):
+                raise ExhumeError(f"There is no finding {limit!r}; choose from {', '.join(Finding)}.")
+            return cls(text, key, _COMPARISONS[sign], gravity(Finding(limit)))
+        if key.partition(".")[0] not in _NUMBERS:
+            raise ExhumeError(f"There is no number {key!r} to compare; there are finding, {', '.join(_NUMBERS)}.")
+        try:
+            return cls(text, key, _COMPARISONS[sign], float(limit))
+        except ValueError:
+            raise ExhumeError(f"{key} is compared with a number, not {limit!r}.") from None
+
+    def is_met(self, dossier: Dossier) -> bool:
+        """Tell whether any attack's audit meets the condition.
+
+        Raises:
+            ExhumeError: when the number needs data that was not given.
+        """
+        return any(self.is_met_by(audit) for audit in dossier.audits.values())
+
+    def is_met_by(self, audit: Audit) -> bool:
+        """Tell whether one audit meets the condition."""
+        if self.key == "finding":
+            return self.holds_for(gravity(verdict(audit).finding), self.limit)
+        value: Any = audit.to_json()
+        name, _, rate = self.key.partition(".")
+        value = value[name]
+        if isinstance(value, Mapping):
+            value = value.get(rate or "0.01")
+        if not isinstance(value, int | float):
+            raise ExhumeError(
+                f"{self.key} is not known here, so {self.text!r} cannot be judged; give the data it takes."
+            )
+        return self.holds_for(value, self.limit)

@@ -1,0 +1,163 @@
+"""Conduct an audit: run what applies, the cheapest first, within a budget."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from exhume.attacks.attack import Attack
+from exhume.auditing.applicability import assess
+from exhume.auditing.catalogue import attack_name, known_attacks
+from exhume.auditing.keeping import kept_or_run
+from exhume.auditing.measuring import measured
+from exhume.devices import resolve_device
+from exhume.errors import ExhumeError, Refusal
+from exhume.progress import Progress, silent
+from exhume.records import (
+    Applicability,
+    Assessment,
+    AttackerView,
+    Dataset,
+    Dossier,
+    Outcome,
+    Reconstruction,
+    StartEvidence,
+)
+
+BUDGET_MINUTES = 10.0
+"""For attacks that nobody asked for by name."""
+
+RAN = "ran"
+Run = Callable[[str, Attack, float], Reconstruction]
+"""From an attack's name, the attack and the seconds it may take to what it found."""
+
+
+class OutOfTime(KeyboardInterrupt):
+    """The budget is spent; to long work this is a wish to stop where nothing is lost, as Ctrl-C is."""
+
+
+def audit(
+    view: AttackerView,
+    data: Dataset | None = None,
+    *,
+    attacks: Sequence[Attack] | None = None,
+    budget: float | None = BUDGET_MINUTES,
+    seed: int = 0,
+    device: str | torch.device = "auto",
+    progress: Progress = silent,
+    folder: Path | str | None = None,
+    start: StartEvidence | None = None,
+) -> Dossier:
+    """Attack a network with everything that applies, and measure what was found.
+
+    Args:
+        view: what the attacker holds: your own module and weights, or ``victim.view()``.
+        data: the data the network was trained on and as much that it was not, to check every claim against; without it
+            the dossier holds what the attacker proves, and no score that would need the truth.
+        attacks: the attacks to run; None runs every known one that applies, the cheapest first, until every training
+            input is proven or the budget is spent.
+        budget: minutes for all attacks together, each stopped at its next report when they are over; None: no limit.
+        seed: fixes every random choice.
+        device: ``auto`` takes a GPU when there is one.
+        progress: hears where the attacks stand.
+        folder: where to keep finished attacks and the state of unfinished ones; the same call continues from there.
+        start: what the search for the start found, to be shown in the report.
+
+    Returns:
+        A :class:`~exhume.records.Dossier`: give it to :func:`exhume.report`, :func:`exhume.verdict`, or
+        :func:`exhume.auditing.account` for JSON.
+
+    Raises:
+        Refusal: when an attack that was asked for does not apply.
+    """
+    chosen = None if attacks is None else _named(attacks)
+    place = None if folder is None else Path(folder)
+
+    def run(name: str, attack: Attack, seconds: float) -> Reconstruction:
+        heard = within(seconds, progress)
+        if place is None:
+            return attack.run(view, seed=seed, device=device, progress=heard)
+        return kept_or_run(
+            attack,
+            view,
+            file=place / name / "reconstruction.safetensors",
+            checkpoint=place / name / "checkpoints" / f"{name}.safetensors",
+            seed=seed,
+            device=device,
+            progress=heard,
+        )
+
+    found, assessments = conduct(view, chosen, run, budget=budget)
+    seen = view.to(resolve_device(device))
+    return Dossier(
+        audits={name: measured(one, data, seen) for name, one in found.items()}, assessments=assessments, start=start
+    )
+
+
+def conduct(
+    view: AttackerView, chosen: Mapping[str, Attack] | None, run: Run, *, budget: float | None = BUDGET_MINUTES
+) -> tuple[dict[str, Reconstruction], tuple[Assessment, ...]]:
+    """Run the chosen attacks, or all that apply (None), and say what became of each.
+
+    Raises:
+        Refusal: when an attack that was chosen does not apply; before any runs, where that can be seen.
+    """
+    is_auto = chosen is None
+    candidates = {name: kind() for name, kind in known_attacks().items()} if chosen is None else dict(chosen)
+    planned = assess(view, candidates)
+    if not is_auto:
+        for attack in candidates.values():
+            attack.check(view)
+    deadline = None if budget is None else time.monotonic() + 60 * budget
+    found: dict[str, Reconstruction] = {}
+    fates: list[Assessment] = []
+    for one in planned:
+        left = float("inf") if deadline is None else deadline - time.monotonic()
+        reason = _not_to_run(one, found, left, is_auto=is_auto)
+        if reason is not None:
+            fates.append(replace(one, fate=reason))
+            continue
+        try:
+            found[one.attack] = run(one.attack, candidates[one.attack], left)
+        except Refusal as refusal:
+            if not is_auto:
+                raise
+            fates.append(replace(one, applies=Applicability.DOES_NOT, reasons=(str(refusal),)))
+        except OutOfTime:
+            fates.append(replace(one, fate="stopped when the budget was spent; a larger one continues from there"))
+        else:
+            fates.append(replace(one, fate=RAN))
+    return found, tuple(fates)
+
+
+def within(seconds: float, progress: Progress = silent) -> Progress:
+    """Return a listener that stops long work at its first report after so many seconds."""
+    deadline = time.monotonic() + seconds
+
+    def heard(stage: str, done: int, total: int, note: str = "") -> None:
+        progress(stage, done, total, note)
+        if time.monotonic() > deadline:
+            raise OutOfTime
+
+    return heard
+
+
+def _not_to_run(one: Assessment, found: Mapping[str, Reconstruction], left: float, *, is_auto: bool) -> str | None:
+    """Say why an attack is not run; None when it is to run."""
+    if one.applies is Applicability.DOES_NOT:
+        return "" if is_auto else None
+    if is_auto and any(before.outcome is Outcome.CERTIFIED for before in found.values()):
+        return "not needed: every training input is proven already"
+    return "not run: the budget was spent" if left <= 0 else None
+
+
+def _named(attacks: Sequence[Attack]) -> dict[str, Attack]:
+    named: dict[str, Attack] = {}
+    for attack in attacks:
+        name = attack_name(type(attack))
+        if name in named:
+            raise ExhumeError(f"{name} is given twice; audit with one of its settings at a time.")
+        named[name] = attack
+    return named

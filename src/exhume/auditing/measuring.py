@@ -1,0 +1,69 @@
+"""Measure what an attack found, where need be in the units of the layer it was read off."""
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from exhume.attacks.first_layer import first_layer
+from exhume.evaluation import evaluate
+from exhume.evaluation.network import network_findings, threat_model
+from exhume.records import AttackerView, Audit, Dataset, Reconstruction, Split
+from exhume.records.audit import plain
+
+UNLABELLED = ("",)
+"""The classes of data whose targets are no classes."""
+
+
+def measured(found: Reconstruction, data: Dataset | None, view: AttackerView | None = None) -> Audit:
+    """Lay what was found beside the data and beside its null.
+
+    An attack on a head above frozen features recovers features; so the data is compared as that head sees it.
+    """
+    if view is None or data is None:
+        return evaluate(found, data, victim=view)
+    if tuple(found.inputs.shape[1:]) == view.input_shape:
+        audit = evaluate(found, data, victim=view)
+    else:
+        about = {"given": plain(threat_model(view)), "network": network_findings(view, data)}
+        audit = replace(evaluate(found, as_seen(data, view, first_layer(view).name)), **about)
+    if data.classes != UNLABELLED:
+        return audit
+    return replace(audit, network={name: value for name, value in audit.network.items() if "accuracy" not in name})
+
+
+def as_seen(data: Dataset, view: AttackerView, layer: str) -> Dataset:
+    """Return the data as inputs of a layer of the network, flat and without a range."""
+
+    def features(split: Split) -> Split:
+        return replace(split, inputs=layer_inputs(view, layer, split.inputs))
+
+    return replace(
+        data,
+        name=f"{data.name}, as layer {layer} sees it",
+        train=features(data.train),
+        holdout=features(data.holdout),
+        test=None,
+        bounds=None,
+        offset=None,
+        features=None,
+    )
+
+
+def layer_inputs(
+    view: AttackerView, layer: str, inputs: Float[Tensor, "example ..."]
+) -> Float[Tensor, "example feature"]:
+    """Return what a layer of the released network reads for these inputs."""
+    if len(inputs) == 0:
+        return inputs.new_zeros(0, 1)
+    model = view.module(view.final)
+    like = next(weight for weight in view.final.values() if weight.is_floating_point())
+    seen: list[Tensor] = []
+    handle = model.get_submodule(layer).register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
+    try:
+        with torch.no_grad():
+            model(view.to_model(inputs.to(like)))
+    finally:
+        handle.remove()
+    return seen[0].reshape(len(inputs), -1).cpu().to(inputs.dtype)

@@ -1,0 +1,82 @@
+"""What changes of the weights before release cost and save, measured on the audited network itself."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from exhume.attacks.attack import Attack
+from exhume.auditing.measuring import measured
+from exhume.errors import Refusal
+from exhume.evaluation.network import accuracy
+from exhume.progress import Progress, silent
+from exhume.records import AttackerView, Dataset, Price
+
+Change = Callable[[Tensor, torch.Generator], Tensor]
+
+
+def _rounded(dtype: torch.dtype) -> Change:
+    return lambda weight, _: weight.to(dtype).to(weight.dtype)
+
+
+def _eight_bits(weight: Tensor, _: torch.Generator) -> Tensor:
+    step = weight.abs().max().clamp(min=torch.finfo(weight.dtype).tiny) / 127
+    return (weight / step).round() * step
+
+
+def _noisy(share: float) -> Change:
+    def change(weight: Tensor, generator: torch.Generator) -> Tensor:
+        spread = weight.float().pow(2).mean().sqrt()
+        return weight + share * spread * torch.randn(weight.shape, generator=generator).to(weight)
+
+    return change
+
+
+CHANGES: dict[str, Change] = {
+    "as trained": lambda weight, _: weight,
+    "rounded to float16": _rounded(torch.float16),
+    "rounded to bfloat16": _rounded(torch.bfloat16),
+    "rounded to 8 bits a tensor": _eight_bits,
+    "noise of 0.1% of the weights": _noisy(1e-3),
+    "noise of 1% of the weights": _noisy(1e-2),
+}
+
+
+def prices(
+    view: AttackerView,
+    data: Dataset | None,
+    attack: Attack,
+    *,
+    seed: int = 0,
+    device: str | torch.device = "auto",
+    progress: Progress = silent,
+) -> tuple[Price, ...]:
+    """Attack the network again after each change that its owner could make before release.
+
+    That an attack finds less is no proof of safety: another may need less than this one.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    measures = []
+    for number, (words, change) in enumerate(CHANGES.items()):
+        progress("price", number, len(CHANGES), words)
+        final = {
+            name: change(weight.cpu(), generator).to(weight.device) if weight.is_floating_point() else weight
+            for name, weight in view.final.items()
+        }
+        measures.append(_price(replace(view, final=final), data, attack, words, seed, device))
+    progress("price", len(CHANGES), len(CHANGES))
+    return tuple(measures)
+
+
+def _price(
+    view: AttackerView, data: Dataset | None, attack: Attack, words: str, seed: int, device: str | torch.device
+) -> Price:
+    unseen = None if data is None else data.holdout if data.test is None else data.test
+    right = None if data is None or unseen is None or not len(unseen) else accuracy(view, data, unseen)
+    try:
+        audit = measured(attack.run(view, seed=seed, device=device), data, view)
+    except Refusal as reason:
+        return Price(change=words, certified=0, recovered=None if data is None else 0, accuracy=right, note=str(reason))
+    good = None if audit.train is None else audit.train.good
+    return Price(change=words, certified=audit.certified, recovered=good, accuracy=right)

@@ -1,0 +1,183 @@
+"""Find the start that a network grew out of, among seeds or public checkpoints.
+
+Training moves a weight little compared with what it was drawn from, so final weights still resemble the start they grew
+out of, and no other. Under the null that a start was drawn independently, the inner product of the two, tensor by
+tensor and centred, has mean zero and variance ``‖a‖²‖b‖²/(n − 1)`` over permutations, whatever the weights are; over
+thousands of weights it is normal. So a resemblance has a p-value, and "the attacker must know the initial weights"
+becomes a search.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from exhume.auditing.traits import Traits
+from exhume.errors import ExhumeError, WeightsError
+from exhume.progress import Progress, silent
+from exhume.records import AttackerView, StartCandidate, StartEvidence, Weights
+
+SHOWN = 3
+"""How many of the likeliest starts are kept as evidence."""
+CERTAIN = -12.0
+"""A search stops at a start that chance explains with less than this power of ten."""
+COMPARED_LEAST = 16
+"""How many starts are looked at in any case, so that the likeliest has others to stand out from."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A start and the evidence for it."""
+
+    weights: dict[str, Tensor]
+    evidence: StartEvidence
+
+
+def seeded(factory: Callable[[], nn.Module], seed: int) -> dict[str, Tensor]:
+    """Build a model under a seed of the framework, as its owner did, and return its weights."""
+    # The start that is looked for came out of the global generator, so that is the one to set; fork_rng gives it back.
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return {name: weight.detach().clone() for name, weight in factory().state_dict().items()}
+
+
+def find_seed(
+    view: AttackerView, build: Callable[[int], Weights], seeds: Iterable[int], progress: Progress = silent
+) -> Found:
+    """Find the seed whose start ``view.final`` grew out of.
+
+    Args:
+        view: what the attacker holds; its ``initial`` is not looked at.
+        build: from a seed to the weights before training, such as
+            ``lambda seed: seeded(factory, seed)``.
+        seeds: the seeds to try, in this order; the search stops early at one that is certain.
+        progress: hears where the search stands.
+
+    Returns:
+        The likeliest start and the evidence; ``evidence.is_clear`` says whether to believe it.
+
+    Raises:
+        WeightsError: when the starts do not fit the final weights, or do not depend on the seed.
+    """
+    wanted = list(seeds)
+    if not wanted:
+        raise ExhumeError("A search for the start needs at least one seed.")
+    first = build(wanted[0])
+    _check_fit(view.final, first)
+    drawn = _drawn(first, build(wanted[0] + 1))
+    if not drawn:
+        raise WeightsError("The weights of the model do not depend on the seed; its factory must draw them from torch.")
+    resemblance = Resemblance.of(view.final, drawn)
+    ranking: list[tuple[float, int]] = []
+    certain = CERTAIN - math.log10(len(wanted))
+    is_certain = False
+    for number, seed in enumerate(wanted):
+        if number % 25 == 0:
+            progress("start", number, len(wanted), f"likeliest: seed {min(ranking, default=(0, seed))[1]}")
+        distance, _, log10_p = resemblance(first if number == 0 else build(seed))
+        ranking.append((distance, seed))
+        is_certain |= log10_p < certain
+        if is_certain and len(ranking) >= COMPARED_LEAST:
+            break
+    progress("start", len(wanted), len(wanted), f"likeliest: seed {min(ranking)[1]}")
+    likeliest = [(f"seed {seed}", dict(build(seed))) for _, seed in sorted(ranking)[:SHOWN]]
+    return _found(view, resemblance, likeliest, tried=len(ranking), paid=len(wanted))
+
+
+def find_base(view: AttackerView, bases: Mapping[str, Weights]) -> Found:
+    """Find the public checkpoint that ``view.final`` was fine-tuned from.
+
+    Weights that a base lacks or has in another shape (a new head) count as not known; the final ones stand in for them.
+    """
+    if not bases:
+        raise ExhumeError("A search for the start needs at least one checkpoint.")
+    shared = set.intersection(*(_shared(view.final, base) for base in bases.values()))
+    if not shared:
+        raise WeightsError(f"None of {', '.join(bases)} has weights of the names and shapes of the final ones.")
+    resemblance = Resemblance.of(view.final, shared)
+    ranked = sorted(bases, key=lambda name: resemblance(bases[name])[0])
+    starts = [(name, completed(view.final, bases[name])) for name in ranked[:SHOWN]]
+    found = _found(view, resemblance, starts, tried=len(bases), paid=len(bases))
+    missing = view.final.keys() - _shared(view.final, bases[ranked[0]])
+    return replace(found, evidence=replace(found.evidence, stand_ins=tuple(sorted(missing))))
+
+
+def completed(final: Weights, base: Weights) -> dict[str, Tensor]:
+    """Return the weights of ``base`` that fit, and the final ones where it has none."""
+    shared = _shared(final, base)
+    return {name: base[name] if name in shared else weight for name, weight in final.items()}
+
+
+@dataclass(frozen=True)
+class Resemblance:
+    """Measures how far final weights resemble a start."""
+
+    centred: Mapping[str, Float[Tensor, " weight"]]
+    """The final weights tensor by tensor, without their mean."""
+    raw: Mapping[str, Float[Tensor, " weight"]]
+
+    @classmethod
+    def of(cls, final: Weights, names: Iterable[str]) -> "Resemblance":
+        """Prepare the weights of these names."""
+        raw = {
+            name: final[name].detach().cpu().double().flatten()
+            for name in sorted(names)
+            if final[name].is_floating_point() and final[name].numel() > 1
+        }
+        return cls({name: weight - weight.mean() for name, weight in raw.items()}, raw)
+
+    def __call__(self, start: Weights) -> tuple[float, float, float]:
+        """Return the relative distance, the correlation, and the power of ten of its p-value."""
+        moved = size = weighted = freedom = 0.0
+        for name, end in self.raw.items():
+            begin = start[name].detach().cpu().double().flatten()
+            moved += float((end - begin).square().sum())
+            size += float(end.square().sum())
+            a, b = self.centred[name], begin - begin.mean()
+            norms = float(a.norm() * b.norm())
+            if norms > 0:
+                weighted += (len(a) - 1) * float(a @ b) / norms
+                freedom += len(a) - 1
+        z = weighted / math.sqrt(freedom) if freedom else 0.0
+        log_p = float(torch.special.log_ndtr(torch.tensor(-z, dtype=torch.float64)))
+        return math.sqrt(moved / size) if size else math.inf, weighted / max(freedom, 1.0), log_p / math.log(10)
+
+
+def _found(
+    view: AttackerView, resemblance: Resemblance, starts: list[tuple[str, dict[str, Tensor]]], tried: int, paid: int
+) -> Found:
+    candidates = [_candidate(view, resemblance, name, weights, paid) for name, weights in starts]
+    return Found(starts[0][1], StartEvidence(candidates=tuple(candidates), tried=tried))
+
+
+def _candidate(
+    view: AttackerView, resemblance: Resemblance, name: str, weights: dict[str, Tensor], paid: int
+) -> StartCandidate:
+    distance, correlation, log10_p = resemblance(weights)
+    subspace = Traits(replace(view, initial=weights)).subspace
+    return StartCandidate(
+        name=name,
+        distance=distance,
+        correlation=correlation,
+        log10_p=max(-9999.0, min(0.0, log10_p + math.log10(paid))),
+        rank=None if subspace is None else subspace.rank,
+        full_rank=None if subspace is None else min(subspace.layer.change.shape),
+    )
+
+
+def _drawn(first: Weights, second: Weights) -> set[str]:
+    """Return the names of weights that a seed decides."""
+    return {name for name in first if not torch.equal(first[name], second[name])}
+
+
+def _shared(final: Weights, base: Weights) -> set[str]:
+    return {name for name, weight in final.items() if name in base and base[name].shape == weight.shape}
+
+
+def _check_fit(final: Weights, start: Weights) -> None:
+    missing = sorted(final.keys() - _shared(final, start))
+    if missing:
+        raise WeightsError(f"The model that the factory builds has no {missing[0]!r} as the final weights have.")

@@ -1,0 +1,58 @@
+"""One verdict for all attacks on a network: the gravest of theirs."""
+
+from dataclasses import replace
+
+from exhume.evaluation.verdict import Finding, Verdict
+from exhume.evaluation.verdict import verdict as verdict_of_one
+from exhume.records import Applicability, Audit, Dossier
+
+_GRAVITY = list(Finding)
+
+
+def lead(dossier: Dossier) -> str | None:
+    """Return the name of the attack with the gravest verdict, of equals with the most to show; None without any."""
+    return min(dossier.audits, key=lambda name: _gravity(dossier.audits[name]), default=None)
+
+
+def verdict(found: Audit | Dossier) -> Verdict:
+    """Say in plain words what one attack found, or all attacks together, each count with its null."""
+    return verdict_of_one(found) if isinstance(found, Audit) else overall(found)
+
+
+def overall(dossier: Dossier) -> Verdict:
+    """Say in plain words what all attacks together found."""
+    first = lead(dossier)
+    if first is None:
+        return _untested(dossier)
+    spoken = verdict_of_one(dossier.audits[first])
+    others = len(dossier.audits) - 1
+    if others == 0:
+        return spoken
+    if spoken.finding is Finding.NOTHING:
+        sentence = "No training input was recovered by any of the attacks that ran; that is no proof of safety."
+        return replace(spoken, sentence=sentence)
+    words = "One other attack" if others == 1 else f"{others} other attacks"
+    return replace(spoken, detail=f"{spoken.detail} {words} ran and found no more than this.")
+
+
+def gravity(finding: Finding) -> int:
+    """Return how grave a finding is, the larger the graver."""
+    return len(_GRAVITY) - _GRAVITY.index(finding)
+
+
+def _gravity(audit: Audit) -> tuple[int, int, int]:
+    shown = audit.certified if audit.train is None else audit.train.good
+    return _GRAVITY.index(verdict_of_one(audit).finding), -audit.certified, -shown
+
+
+def _untested(dossier: Dossier) -> Verdict:
+    refused = sum(one.applies is Applicability.DOES_NOT for one in dossier.assessments)
+    if refused == len(dossier.assessments):
+        sentence = "Nothing was tested: no attack here applies to this network as it was given."
+    else:
+        sentence = "Nothing was tested: no attack came to an end within the budget."
+    return Verdict(
+        finding=Finding.UNTESTED,
+        sentence=sentence,
+        detail="That is no proof of safety. Below stands for each attack what it would need.",
+    )
