@@ -53,12 +53,17 @@ def by_cost() -> list[str]:
 
 
 def attack_name(kind: type[Attack]) -> str:
-    """Spell the class of an attack as a word of the command line.
+    """Return the name the command line has for a kind of attack."""
+    return dashed(kind.__name__)
 
-    >>> attack_name(attacks.GateCertificate)
+
+def dashed(name: str) -> str:
+    """Spell a class name as a word of the command line.
+
+    >>> dashed("GateCertificate")
     'gate-certificate'
     """
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", kind.__name__).lower()
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()
 
 
 def _required(field: "Field[Any]") -> bool:

@@ -89,7 +89,8 @@ def audit(
             progress=heard,
         )
 
-    found, assessments = conduct(view, chosen, run, budget=budget)
+    every = {name: kind() for name, kind in known_attacks().items()} if chosen is None else chosen
+    found, assessments = conduct(view, every, run, is_auto=chosen is None, budget=budget)
     seen = view.to(resolve_device(device))
     return Dossier(
         audits={name: measured(one, data, seen) for name, one in found.items()}, assessments=assessments, start=start
@@ -97,18 +98,24 @@ def audit(
 
 
 def conduct(
-    view: AttackerView, chosen: Mapping[str, Attack] | None, run: Run, *, budget: float | None = BUDGET_MINUTES
+    view: AttackerView, attacks: Mapping[str, Attack], run: Run, *, is_auto: bool, budget: float | None
 ) -> tuple[dict[str, Reconstruction], tuple[Assessment, ...]]:
-    """Run the chosen attacks, or all that apply (None), and say what became of each.
+    """Run the attacks, the cheapest first, and say what became of each.
+
+    Args:
+        view: what the attacker holds.
+        attacks: by name.
+        run: runs one.
+        is_auto: whether nobody asked for these attacks by name: then those that do not apply are passed over, and the
+            rest too when every training input is proven.
+        budget: minutes for all together; None: no limit.
 
     Raises:
-        Refusal: when an attack that was chosen does not apply; before any runs, where that can be seen.
+        Refusal: when an attack that was asked for does not apply; before any runs, where that can be seen.
     """
-    is_auto = chosen is None
-    candidates = {name: kind() for name, kind in known_attacks().items()} if chosen is None else dict(chosen)
-    planned = assess(view, candidates)
+    planned = assess(view, attacks)
     if not is_auto:
-        for attack in candidates.values():
+        for attack in attacks.values():
             attack.check(view)
     deadline = None if budget is None else time.monotonic() + 60 * budget
     found: dict[str, Reconstruction] = {}
@@ -120,7 +127,7 @@ def conduct(
             fates.append(replace(one, fate=reason))
             continue
         try:
-            found[one.attack] = run(one.attack, candidates[one.attack], left)
+            found[one.attack] = run(one.attack, attacks[one.attack], left)
         except Refusal as refusal:
             if not is_auto:
                 raise

@@ -18,12 +18,14 @@ from torch import Tensor, nn
 from exhume.auditing.traits import Traits
 from exhume.errors import ExhumeError, WeightsError
 from exhume.progress import Progress, silent
-from exhume.records import AttackerView, StartCandidate, StartEvidence, Weights
+from exhume.records import AttackerView, StartCandidate, StartEvidence, Weights, check_weights
 
 SHOWN = 3
 """How many of the likeliest starts are kept as evidence."""
 CERTAIN = -12.0
 """A search stops at a start that chance explains with less than this power of ten."""
+LEAST_SHARED = 0.5
+"""A checkpoint with less than this share of the final weights is of another network, not one with another head."""
 COMPARED_LEAST = 16
 """How many starts are looked at in any case, so that the likeliest has others to stand out from."""
 
@@ -94,9 +96,14 @@ def find_base(view: AttackerView, bases: Mapping[str, Weights]) -> Found:
     """
     if not bases:
         raise ExhumeError("A search for the start needs at least one checkpoint.")
+    expected = {name: weight.shape for name, weight in view.final.items()}
+    least = LEAST_SHARED * _count(view.final, view.final)
+    fitting = {name: base for name, base in bases.items() if _count(view.final, _shared(view.final, base)) >= least}
+    if not fitting:
+        for base in bases.values():
+            check_weights(base, expected, "initial")
+    bases = fitting
     shared = set.intersection(*(_shared(view.final, base) for base in bases.values()))
-    if not shared:
-        raise WeightsError(f"None of {', '.join(bases)} has weights of the names and shapes of the final ones.")
     resemblance = Resemblance.of(view.final, shared)
     ranked = sorted(bases, key=lambda name: resemblance(bases[name])[0])
     starts = [(name, completed(view.final, bases[name])) for name in ranked[:SHOWN]]
@@ -175,6 +182,10 @@ def _drawn(first: Weights, second: Weights) -> set[str]:
 
 def _shared(final: Weights, base: Weights) -> set[str]:
     return {name for name, weight in final.items() if name in base and base[name].shape == weight.shape}
+
+
+def _count(weights: Weights, names: Iterable[str]) -> int:
+    return sum(weights[name].numel() for name in names)
 
 
 def _check_fit(final: Weights, start: Weights) -> None:

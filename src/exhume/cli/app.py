@@ -50,9 +50,14 @@ def exhume(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0, 2 for bad input, 130 after Ctrl-C."""
+    """Run the command line and return its exit code.
+
+    0 when done, 1 when a condition of an audit is met, 2 for bad input, 3 when an audit could test nothing, 130 after
+    Ctrl-C.
+    """
     try:
-        status = app(args=None if arguments is None else list(arguments), prog_name="exhume", standalone_mode=False)
+        given = sys.argv[1:] if arguments is None else list(arguments)
+        status = app(args=given, prog_name="exhume", standalone_mode=False, obj=given)
     except UsageError as error:
         if str(error):  # no arguments at all are a wish for help, which typer has printed by now
             print(f"exhume: {_sentence(error)}", file=sys.stderr)

@@ -3,14 +3,14 @@
 from pathlib import Path
 
 from exhume.cli import options
-from exhume.cli.own_model import own_view
+from exhume.cli.own_model import OwnModel, own_view
 from exhume.cli.pipeline import attack_into, choose_attacks
 from exhume.cli.run_folder import RunFolder
-from exhume.cli.telling import one_or_all, tell_attack
-from exhume.cli.voice import speaking
+from exhume.cli.telling import one_or_all, tell_attack, tell_start
+from exhume.cli.voice import Voice, speaking
 from exhume.errors import ExhumeError
 from exhume.evaluation import evaluate
-from exhume.records import AttackerView
+from exhume.records import AttackerView, StartEvidence
 
 
 def attack_command(
@@ -22,8 +22,9 @@ def attack_command(
     initial: options.InitialOption = None,
     final: options.FinalOption = None,
     input_shape: options.ShapeOption = None,
-    bounds: options.BoundsOption = "0,1",
+    bounds: options.BoundsOption = None,
     offset: options.OffsetOption = None,
+    trained_with: options.TrainedWithOption = None,
     out: options.OptionalOut = None,
     seed: options.SeedOption = 0,
     device: options.DeviceOption = "auto",
@@ -36,7 +37,9 @@ def attack_command(
     One attack writes to the folder itself, several to a sub-folder each.
     """
     with speaking(as_json=as_json, quiet=quiet, debug=debug) as voice:
-        folder, view = place_and_view(run, out, model, initial, final, input_shape, bounds, offset)
+        own = own_model(model, initial, final, input_shape, bounds, offset, trained_with)
+        folder, view, start = place_and_view(run, out, own, voice)
+        tell_start(voice, start)
         attacks = choose_attacks(view, attack, setting, voice)
         found = attack_into(folder, view, attacks, seed=seed, device=device, voice=voice)
         voice.give(one_or_all({name: evaluate(one, victim=view).to_json() for name, (_, one) in found.items()}))
@@ -45,29 +48,45 @@ def attack_command(
             voice.say(f"Kept in {place.reconstruction}; for machines, {place.result}.")
 
 
-def place_and_view(
-    run: Path | None,
-    out: Path | None,
+def own_model(
     model: str | None,
-    initial: Path | None,
+    initial: list[str] | None,
     final: Path | None,
     input_shape: str | None,
-    bounds: str,
+    bounds: str | None,
     offset: str | None,
-) -> tuple[RunFolder, AttackerView]:
-    """Return where to write and what the attacker holds: the network of a run, or the owner's own."""
-    if (run is None) == (model is None):
+    trained_with: list[str] | None,
+) -> OwnModel | None:
+    """Gather what was said about somebody's own network; None when nothing was."""
+    if model is None:
+        if (initial, final, input_shape, offset, trained_with) != (None, None, None, None, None):
+            raise ExhumeError(
+                "A run folder knows its own weights; --initial, --final, --input-shape, --offset and --trained-with go "
+                "with --model."
+            )
+        return None
+    return OwnModel(
+        model=model,
+        initial=tuple(initial or ()),
+        final=final,
+        input_shape=input_shape,
+        bounds=bounds,
+        offset=offset,
+        training=tuple(trained_with or ()),
+    )
+
+
+def place_and_view(
+    run: Path | None, out: Path | None, own: OwnModel | None, voice: Voice
+) -> tuple[RunFolder, AttackerView, StartEvidence | None]:
+    """Return where to write, what the attacker holds (the network of a run, or the owner's own), and its start."""
+    if (run is None) == (own is None):
         raise ExhumeError("Name either a run folder or your own network (--model, --initial, --final, --input-shape).")
     if run is not None:
-        if (initial, final, input_shape, offset) != (None, None, None, None):
-            raise ExhumeError(
-                "A run folder knows its own weights; --initial, --final, --input-shape and --offset go with --model."
-            )
-        return RunFolder(out or run), RunFolder(run).load_victim().view()
+        return RunFolder(out or run), RunFolder(run).load_victim().view(), None
     if out is None:
         raise ExhumeError("Say where to write with --out.")
-    assert model is not None
-    view = own_view(
-        model=model, initial=initial, final=final, input_shape=input_shape, bounds=bounds, offset=offset
-    )  # fmt: skip
-    return RunFolder(out), view
+    assert own is not None
+    with voice.progress() as progress:
+        view, start = own_view(own, progress)
+    return RunFolder(out), view, start

@@ -5,23 +5,12 @@ import json
 import re
 import types
 from collections.abc import Collection, Sequence
-from dataclasses import MISSING, Field, fields
+from dataclasses import fields
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from exhume import attacks
 from exhume.attacks.attack import Attack
+from exhume.auditing.catalogue import known_attacks
 from exhume.errors import ExhumeError
-
-
-def known_attacks() -> dict[str, type[Attack]]:
-    """Return every exported attack that can run without being told more, by the name the command line uses.
-
-    >>> "weight-difference" in known_attacks()
-    True
-    """
-    exported = (getattr(attacks, name) for name in attacks.__all__)
-    kinds = [kind for kind in exported if isinstance(kind, type) and issubclass(kind, Attack) and kind is not Attack]
-    return {_dashed(kind.__name__): kind for kind in kinds if not any(map(_required, fields(kind)))}
 
 
 def build_attacks(names: Sequence[str], settings: Sequence[str]) -> dict[str, Attack]:
@@ -50,6 +39,34 @@ def build_attacks(names: Sequence[str], settings: Sequence[str]) -> dict[str, At
     return {name: known[name](**values) for name, values in chosen.items()}
 
 
+def build_every(settings: Sequence[str]) -> dict[str, Attack]:
+    """Build every known attack; a setting without the name of an attack goes to those that have it.
+
+    Raises:
+        ExhumeError: when no attack has such a setting, or a value does not fit.
+    """
+    known = known_attacks()
+    mine: dict[str, list[str]] = {name: [] for name in known}
+    for setting in settings:
+        field = setting.partition("=")[0].strip().replace("-", "_")
+        having = [name for name, kind in known.items() if field in {f.name for f in fields(kind)}]
+        for name in having:
+            mine[name].append(setting)
+        if not having:
+            attack = setting.partition(".")[0].strip()
+            mine.setdefault(attack, []).append(setting)
+    return {name: built for name, own in mine.items() for built in build_attacks([name], own).values()}
+
+
+def plain_value(text: str) -> Any:
+    """Read a value that nothing is known about: none, a truth, a JSON value or a word.
+
+    >>> plain_value("1e-3"), plain_value("adam"), plain_value("no")
+    (0.001, 'adam', False)
+    """
+    return _PLAIN[text.lower()] if text.lower() in _PLAIN else _json_or_word(text)
+
+
 def _parse(kind: type[Attack], attack: str, field: str, text: str) -> Any:
     hints = get_type_hints(kind)
     settable = {f.name: hints[f.name] for f in fields(kind) if f.init and _describe(hints[f.name])}
@@ -68,11 +85,15 @@ def _readings(text: str) -> list[Any]:
         return [_PLAIN[text.lower()], text]
     if text in known:
         return [known[text](), text]
-    try:
-        value = json.loads(text.replace("_", "") if re.fullmatch(r"[\d_.eE+-]+", text) else text)
-    except ValueError:
-        return [text]
+    value = _json_or_word(text)
     return [tuple(value) if isinstance(value, list) else value, text]
+
+
+def _json_or_word(text: str) -> Any:
+    try:
+        return json.loads(text.replace("_", "") if re.fullmatch(r"[\d_.eE+-]+", text) else text)
+    except (ValueError, RecursionError):
+        return text
 
 
 _PLAIN = {"none": None, "true": True, "false": False, "yes": True, "no": False}
@@ -120,19 +141,6 @@ def _describe(hint: Any) -> list[str]:
     if get_origin(hint) is tuple:
         return ["a list such as [1, 2]"] if all(_describe(part) for part in parts if part is not Ellipsis) else []
     return [_NAMES[hint]] if hint in _NAMES else []
-
-
-def _required(field: "Field[Any]") -> bool:
-    return field.init and field.default is MISSING and field.default_factory is MISSING
-
-
-def _dashed(name: str) -> str:
-    """Spell a class name as a word of the command line.
-
-    >>> _dashed("GateCertificate")
-    'gate-certificate'
-    """
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()
 
 
 def _suggest(word: str, known: Collection[str]) -> str:

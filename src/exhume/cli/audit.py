@@ -1,26 +1,56 @@
-"""``exhume audit``: attack, evaluate and report in one go."""
+"""``exhume audit``: attack with all that applies, evaluate and report in one go, for people and for pipelines."""
 
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from exhume.attacks.attack import Attack
+from exhume.auditing import Condition, account, prices, write_junit
+from exhume.auditing.conduct import BUDGET_MINUTES, conduct
+from exhume.auditing.measuring import measured
 from exhume.cli import options
-from exhume.cli.attack import place_and_view
-from exhume.cli.pipeline import attack_into, audit_into, choose_attacks, load_comparison
+from exhume.cli.attack import own_model, place_and_view
+from exhume.cli.attack_settings import build_attacks, build_every
+from exhume.cli.pipeline import audit_into, load_comparison, named, run_in
 from exhume.cli.run_folder import RunFolder
-from exhume.cli.telling import one_or_all, tell_audit, tell_place
+from exhume.cli.telling import tell_assessments, tell_dossier, tell_place, tell_start
 from exhume.cli.voice import speaking
+from exhume.data.own import read_own
 from exhume.devices import resolve_device
+from exhume.errors import ExhumeError
+from exhume.evaluation import lead
+from exhume.records import AttackerView, Dataset, Dossier, Reconstruction
+
+CONDITION_MET, UNTESTED = 1, 3
+"""Exit codes: a pipeline's condition is met; no attack applies or came to an end, so nothing is known."""
 
 
 def audit_command(
+    context: typer.Context,
     run: options.OptionalRun = None,
     *,
-    attack: options.AttackOption = None,
+    attack: options.AuditAttackOption = None,
     setting: options.SetOption = None,
+    budget: options.BudgetOption = None,
     model: options.ModelOption = None,
     initial: options.InitialOption = None,
     final: options.FinalOption = None,
     input_shape: options.ShapeOption = None,
-    bounds: options.BoundsOption = "0,1",
+    bounds: options.BoundsOption = None,
     offset: options.OffsetOption = None,
+    trained_with: options.TrainedWithOption = None,
+    train_data: options.TrainDataOption = None,
+    holdout: options.HoldoutOption = None,
     data: options.CompareOption = None,
+    defences: Annotated[
+        bool,
+        typer.Option("--defences", help="Also measure what rounding and noise before release would cost and save."),
+    ] = False,
+    fail_if: options.FailIfOption = None,
+    junit: options.JunitOption = None,
     out: options.OptionalOut = None,
     seed: options.SeedOption = 0,
     device: options.DeviceOption = "auto",
@@ -28,15 +58,65 @@ def audit_command(
     quiet: options.QuietOption = False,
     debug: options.DebugOption = False,
 ) -> None:
-    """Attack a network, measure what was found against its data, and write figures and a report."""
+    """Attack a network with all that applies, measure what was found, and write a verdict to hand over.
+
+    Exits with 0, with 1 if a condition of --fail-if is met, with 2 on bad input, with 3 if nothing could be tested.
+    Killed or interrupted, the same command continues.
+    """
     with speaking(as_json=as_json, quiet=quiet, debug=debug) as voice:
-        folder, view = place_and_view(run, out, model, initial, final, input_shape, bounds, offset)
-        examples = load_comparison(data, view) if data is not None else RunFolder(run).load_data() if run else None
-        attacks = choose_attacks(view, attack, setting, voice)
-        found = attack_into(folder, view, attacks, seed=seed, device=device, voice=voice)
+        conditions = [Condition.read(text) for text in fail_if or ()]
+        own = own_model(model, initial, final, input_shape, bounds, offset, trained_with)
+        wanted = named(attack)
+        attacks = build_attacks(wanted, setting or ()) if wanted else build_every(setting or ())
+        folder, view, start = place_and_view(run, out, own, voice)
+        examples = _examples(view, run, data, train_data, holdout)
+        tell_start(voice, start)
+
+        def run_one(name: str, one: Attack, seconds: float) -> Reconstruction:
+            place = RunFolder(folder.path / name)
+            return run_in(place, name, one, view, seed=seed, device=device, voice=voice, seconds=seconds)
+
+        is_auto, limit = not wanted, budget if budget is not None or wanted else BUDGET_MINUTES
+        with folder.open():
+            found, assessments = conduct(view, attacks, run_one, is_auto=is_auto, budget=limit)
+        tell_assessments(voice, assessments)
         seen = view.to(resolve_device(device))
-        audits = {name: audit_into(place, one, examples, seen, voice) for name, (place, one) in found.items()}
-        for name, audit in audits.items():
-            tell_audit(voice, audit)
-            tell_place(voice, found[name][0])
-        voice.give(one_or_all({name: audit.to_json() for name, audit in audits.items()}))
+        dossier = Dossier(
+            audits={name: measured(one, examples, seen) for name, one in found.items()},
+            assessments=assessments,
+            start=start,
+            notes={"command": shlex.join(["exhume", *(context.obj or ())])},
+        )
+        first = lead(dossier)
+        if defences and first is not None:
+            with voice.progress() as progress:
+                measures = prices(view, examples, attacks[first], seed=seed, device=device, progress=progress)
+            dossier = replace(dossier, prices=measures)
+        audit_into(folder, dossier)
+        tell_dossier(voice, dossier)
+        tell_place(voice, folder)
+        voice.give(account(dossier))
+        met = {condition: condition.is_met(dossier) for condition in conditions}
+        if junit is not None:
+            write_junit(junit, dossier, met)
+        for condition in (condition for condition, is_met in met.items() if is_met):
+            voice.note(f"The condition {condition.text!r} is met.")
+        if any(met.values()):
+            raise typer.Exit(CONDITION_MET)
+        if not dossier.audits:
+            raise typer.Exit(UNTESTED)
+
+
+def _examples(
+    view: AttackerView, run: Path | None, data: Path | None, train_data: Path | None, holdout: Path | None
+) -> Dataset | None:
+    """Load what to compare with, from wherever it was said to be."""
+    if train_data is not None:
+        if data is not None or run is not None:
+            raise ExhumeError("--train-data and --holdout go with --model alone; a run folder has its own data.")
+        return read_own(train_data, holdout, input_shape=view.input_shape, bounds=view.bounds, offset=view.offset)
+    if holdout is not None:
+        raise ExhumeError("--holdout is what --train-data is measured against; name both.")
+    if data is not None:
+        return load_comparison(data, view)
+    return None if run is None else RunFolder(run).load_data()

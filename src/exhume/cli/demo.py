@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+from exhume.auditing import account
+from exhume.auditing.measuring import measured
 from exhume.cli import options
 from exhume.cli.pipeline import TrainingRequest, attack_into, audit_into, choose_attacks, train_into
 from exhume.cli.run_folder import RunFolder
-from exhume.cli.telling import tell_audit, tell_place, tell_training
+from exhume.cli.telling import tell_dossier, tell_place, tell_training
 from exhume.cli.voice import speaking
 from exhume.models.mlp import MLP
+from exhume.records import Dossier
 
 FACES = 40
 
@@ -34,8 +37,8 @@ def demo(
         view = victim.view()
         attacks = choose_attacks(view, None, None, voice)
         found = attack_into(folder, view, attacks, seed=seed, device=device, voice=voice)
-        ((place, one),) = found.values()
-        audit = audit_into(place, one, data, view, voice)
-        tell_audit(voice, audit)
-        tell_place(voice, place)
-        voice.give(audit.to_json())
+        dossier = Dossier(audits={name: measured(one, data, view) for name, (_, one) in found.items()})
+        audit_into(folder, dossier)
+        tell_dossier(voice, dossier)
+        tell_place(voice, folder)
+        voice.give(account(dossier))

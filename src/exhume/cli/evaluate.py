@@ -5,13 +5,17 @@ from typing import Annotated
 
 import typer
 
+from exhume.auditing import account
+from exhume.auditing.catalogue import dashed
+from exhume.auditing.measuring import measured
 from exhume.cli import options
 from exhume.cli.pipeline import audit_into, load_comparison
 from exhume.cli.run_folder import RunFolder
-from exhume.cli.telling import one_or_all, tell_audit, tell_place
+from exhume.cli.telling import tell_dossier, tell_place
 from exhume.cli.voice import speaking
 from exhume.devices import resolve_device
 from exhume.errors import RecordError
+from exhume.records import Dossier
 
 
 def evaluate_command(
@@ -37,10 +41,20 @@ def evaluate_command(
             )
         view = folder.load_victim().view().to(resolve_device(device)) if folder.victim.exists() else None
         examples = folder.load_data() if data is None else load_comparison(data, view)
-        audits = {}
-        for name, place in found.items():
-            target = RunFolder(place.path if out is None else out / name)
-            audits[name] = audit_into(target, place.load_reconstruction(), examples, view, voice)
-            tell_audit(voice, audits[name])
-            tell_place(voice, target)
-        voice.give(one_or_all({name: audit.to_json() for name, audit in audits.items()}))
+        dossier = Dossier(
+            audits={
+                name or _name_of(place): measured(place.load_reconstruction(), examples, view)
+                for name, place in found.items()
+            }
+        )
+        target = RunFolder(out or run)
+        audit_into(target, dossier)
+        tell_dossier(voice, dossier)
+        tell_place(voice, target)
+        voice.give(account(dossier))
+
+
+def _name_of(place: RunFolder) -> str:
+    """Return the name of the attack that wrote to a folder, from how the attack describes itself."""
+    kind = place.load_reconstruction().attack.partition("(")[0]
+    return dashed(kind) or "attack"

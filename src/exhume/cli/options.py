@@ -55,8 +55,23 @@ CentreOption = Annotated[
 AttackOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--attack", metavar="NAME", help="An attack, such as gate-certificate or weight-difference; repeat for more.",
+        "--attack", "--attacks", metavar="NAME",
+        help="An attack, such as gate-certificate or weight-difference; repeat for more, or put commas between.",
         show_default="the strongest that applies",
+    ),
+]  # fmt: skip
+AuditAttackOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--attack", "--attacks", metavar="NAME",
+        help="Attacks by name, or auto: all that apply, the cheapest first, within --budget.", show_default="auto",
+    ),
+]  # fmt: skip
+BudgetOption = Annotated[
+    float | None,
+    typer.Option(
+        "--budget", min=0, metavar="MINUTES", help="For all attacks together.",
+        show_default="10 for auto, no limit for attacks by name",
     ),
 ]  # fmt: skip
 SetOption = Annotated[
@@ -75,9 +90,19 @@ ModelOption = Annotated[
     ),
 ]  # fmt: skip
 InitialOption = Annotated[
-    Path | None,
-    typer.Option("--initial", metavar="FILE", help="The weights before training.", rich_help_panel=OWN),
-]
+    list[str] | None,
+    typer.Option(
+        "--initial", metavar="FILE|seed:A-B", rich_help_panel=OWN,
+        help="The weights before training; or seeds to search, seed:0-9999; repeated, public checkpoints to search.",
+    ),
+]  # fmt: skip
+TrainedWithOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trained-with", metavar="NAME=VALUE", rich_help_panel=OWN,
+        help="What is publicly known of the training: optimiser=adam, loss=mse, weight_decay=1e-3, augmentation=true.",
+    ),
+]  # fmt: skip
 FinalOption = Annotated[
     Path | None, typer.Option("--final", metavar="FILE", help="The released weights.", rich_help_panel=OWN)
 ]
@@ -86,9 +111,10 @@ ShapeOption = Annotated[
     typer.Option("--input-shape", metavar="C,H,W", help="The shape of one input: 1,28,28.", rich_help_panel=OWN),
 ]
 BoundsOption = Annotated[
-    str,
+    str | None,
     typer.Option(
-        "--bounds", metavar="LOW,HIGH", help="The range of an input value, or none.", rich_help_panel=OWN
+        "--bounds", metavar="LOW,HIGH", help="The range of an input value, or none.", rich_help_panel=OWN,
+        show_default="0,1 for images, none for rows of a table",
     ),
 ]  # fmt: skip
 OffsetOption = Annotated[
@@ -105,3 +131,30 @@ CompareOption = Annotated[
         help="Compare with these examples: a run folder, or a Dataset saved from Python.",
     ),
 ]  # fmt: skip
+TrainDataOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--train-data", metavar="FILE.npz", rich_help_panel=OWN,
+        help="What the model was trained on: arrays x (in the units the model takes) and y.",
+    ),
+]  # fmt: skip
+HoldoutOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--holdout", metavar="FILE.npz", rich_help_panel=OWN,
+        help="Examples of the same kind that it was not trained on, the null of every score.",
+    ),
+]  # fmt: skip
+
+PIPELINE = "For pipelines"
+FailIfOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fail-if", metavar="CONDITION", rich_help_panel=PIPELINE,
+        help="Exit with 1 if any attack meets this, such as 'certified>0' or 'finding>=traces'; repeat for more.",
+    ),
+]  # fmt: skip
+JunitOption = Annotated[
+    Path | None,
+    typer.Option("--junit", metavar="FILE", rich_help_panel=PIPELINE, help="Write the result as JUnit XML too."),
+]

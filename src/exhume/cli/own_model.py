@@ -2,58 +2,131 @@
 
 import importlib
 import importlib.util
+import inspect
 import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from exhume.auditing import find_base, find_seed, seeded
+from exhume.auditing.start_search import Found
 from exhume.checkpoints import load_weights
+from exhume.cli.attack_settings import plain_value
 from exhume.errors import ExhumeError, WeightsError
-from exhume.records import AttackerView, count_outputs
+from exhume.progress import Progress, silent
+from exhume.records import AttackerView, StartEvidence, count_outputs
 from exhume.records.record import Bounds
 
+SEEDS = "seed:"
+"""How a start is spelt that is to be searched for among seeds."""
 
-def own_view(
-    *, model: str, initial: Path | None, final: Path | None, input_shape: str | None, bounds: str, offset: str | None
-) -> AttackerView:
-    """Build a view from what the command line was given; ``model`` names the owner's own code, which is imported."""
-    if final is None or input_shape is None:
+
+@dataclass(frozen=True, kw_only=True)
+class OwnModel:
+    """What the command line was told about somebody's own network."""
+
+    model: str
+    """``package.module:factory`` or ``file.py:factory``."""
+    final: Path | None
+    initial: Sequence[str] = ()
+    """Files of weights, or seeds to search."""
+    input_shape: str | None = None
+    bounds: str | None = None
+    offset: str | None = None
+    training: Sequence[str] = ()
+    """What is publicly known of the training, as ``NAME=VALUE``."""
+
+
+def own_view(own: OwnModel, progress: Progress = silent) -> tuple[AttackerView, StartEvidence | None]:
+    """Build a view of the network, searching for its start where that is asked for.
+
+    ``own.model`` names the owner's own code, which is imported.
+    """
+    if own.final is None or own.input_shape is None:
         raise ExhumeError("With --model, name the weights (--final) and the shape of one input (--input-shape) too.")
-    sizes = _numbers(input_shape, "--input-shape", "1,28,28")
+    sizes = _numbers(own.input_shape, "--input-shape", "1,28,28")
     if not all(size >= 1 and size.is_integer() for size in sizes):
-        raise ExhumeError(f"--input-shape takes positive whole numbers such as 1,28,28, not {input_shape!r}.")
+        raise ExhumeError(f"--input-shape takes positive whole numbers such as 1,28,28, not {own.input_shape!r}.")
     shape = tuple(map(int, sizes))
-    means = None if offset is None else torch.tensor(_numbers(offset, "--offset", "0.13"))
+    means = None if own.offset is None else torch.tensor(_numbers(own.offset, "--offset", "0.13"))
     if means is not None and len(means) not in (1, shape[0]):
         raise ExhumeError(f"--offset takes one number or one a channel, here {shape[0]}, not {len(means)}.")
-    network = build_model(model)
+    seeds = parse_seeds(own.initial)
+    factory = find_factory(own.model)
+    network = build_model(factory, own.model)
     try:
         count_outputs(network, shape)
     except Exception as error:  # the owner's code may raise anything
         raise ExhumeError(f"The model does not take inputs of shape {shape}: {error}") from error
-    return AttackerView(
+    names = network.state_dict().keys()
+    view = AttackerView(
         model=network,
-        final=load_weights(final),
-        initial=None if initial is None else load_weights(initial),
+        final=load_weights(own.final, names),
         input_shape=shape,
-        bounds=_range(bounds),
+        bounds=_range(own.bounds, shape),
         offset=None if means is None else means.reshape(-1, *[1] * (len(shape) - 1)),
+        training=_facts(own.training),
     )
+    if seeds:
+        found = find_seed(view, lambda seed: _built(factory, own.model, seed), seeds, progress)
+    elif own.initial:
+        found = find_base(view, {name: load_weights(Path(name), names) for name in own.initial})
+    else:
+        return view, None
+    return _with_start(view, found)
 
 
-def build_model(name: str) -> nn.Module:
-    """Import ``package.module:factory`` or ``file.py:factory`` and return what the factory builds."""
+def _with_start(view: AttackerView, found: Found) -> tuple[AttackerView, StartEvidence]:
+    evidence = found.evidence
+    if evidence.tried > 1 and not evidence.is_clear:
+        raise WeightsError(
+            f"None of the {evidence.tried} starts stands out: chance explains even {evidence.best.name}; "
+            "widen the search, or leave --initial away to attack with the final weights alone."
+        )
+    return replace(view, initial=found.weights), evidence
+
+
+def parse_seeds(initial: Sequence[str]) -> list[int]:
+    """Read ``seed:0-9999``, ``seed:42`` or ``seed:1,7,42``; nothing where starts are files.
+
+    >>> parse_seeds(["seed:3-5,9"]), parse_seeds(["base.safetensors"])
+    ([3, 4, 5, 9], [])
+    """
+    spelt = [text for text in initial if text.startswith(SEEDS)]
+    if spelt and len(spelt) < len(initial):
+        raise ExhumeError("--initial names files or seeds, not both.")
+    seeds: list[int] = []
+    for text in spelt:
+        for part in text.removeprefix(SEEDS).split(","):
+            first, _, last = part.partition("-")
+            if not (first.isdecimal() and (last or first).isdecimal() and int(first) <= int(last or first) < 2**63):
+                raise ExhumeError(f"--initial reads seed:0-9999, seed:42 or seed:1,7,42, not {text!r}.")
+            if int(last or first) - int(first) >= 10**7:
+                raise ExhumeError(f"{text!r} names more seeds than can be tried; take ten million at most.")
+            seeds += range(int(first), int(last or first) + 1)
+    return seeds
+
+
+def find_factory(name: str) -> Callable[..., Any]:
+    """Import ``package.module:factory`` or ``file.py:factory``."""
     place, separator, factory = name.rpartition(":")
     if not separator or not factory.isidentifier() or not place:
         raise ExhumeError(f"--model reads package.module:factory or file.py:factory, not {name!r}.")
-    module = _import(place)
-    build = getattr(module, factory, None)
+    build = getattr(_import(place), factory, None)
     if not callable(build):
         raise ExhumeError(f"{place} has no function {factory!r}.")
+    return build  # type: ignore[no-any-return] # any callable will do
+
+
+def build_model(factory: Callable[..., Any], name: str, **arguments: int) -> nn.Module:
+    """Return what the owner's factory builds."""
     try:
-        model = build()
+        model = factory(**arguments)
     except Exception as error:  # the owner's code may raise anything
         raise ExhumeError(f"{name}() failed: {type(error).__name__}: {error}") from error
     if not isinstance(model, nn.Module):
@@ -61,6 +134,12 @@ def build_model(name: str) -> nn.Module:
     if not any(True for _ in model.parameters()):
         raise WeightsError(f"{name}() returned a module without weights.")
     return model
+
+
+def _built(factory: Callable[..., Any], name: str, seed: int) -> dict[str, Tensor]:
+    """Build the model under a seed: the framework's, and the factory's own where it takes one."""
+    own = {"seed": seed} if "seed" in inspect.signature(factory).parameters else {}
+    return seeded(lambda: build_model(factory, name, **own), seed)
 
 
 def _import(place: str) -> ModuleType:
@@ -91,6 +170,16 @@ def _import_file(file: Path) -> ModuleType:
     return module
 
 
+def _facts(training: Sequence[str]) -> dict[str, Any]:
+    facts = {}
+    for text in training:
+        name, separator, value = text.partition("=")
+        if not separator or not name.strip():
+            raise ExhumeError(f"--trained-with reads NAME=VALUE, such as optimiser=adam, not {text!r}.")
+        facts[name.strip().replace("-", "_")] = plain_value(value.strip())
+    return facts
+
+
 def _numbers(text: str, option: str, example: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
@@ -98,7 +187,9 @@ def _numbers(text: str, option: str, example: str) -> list[float]:
         raise ExhumeError(f"{option} takes numbers such as {example}, not {text!r}.") from None
 
 
-def _range(text: str) -> Bounds | None:
+def _range(text: str | None, shape: tuple[int, ...]) -> Bounds | None:
+    if text is None:
+        return (0.0, 1.0) if len(shape) > 1 else None
     if text.lower() == "none":
         return None
     ends = _numbers(text, "--bounds", "0,1")

@@ -1,26 +1,28 @@
 """The steps that commands are made of: train into a folder, attack into it, audit it."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from exhume.attacks.attack import Attack
-from exhume.cli.attack_settings import build_attacks
+from exhume.auditing import account
+from exhume.auditing.catalogue import by_cost
+from exhume.auditing.conduct import within
+from exhume.auditing.keeping import kept, kept_or_run, request_of
+from exhume.cli.attack_settings import build_attacks, build_every
 from exhume.cli.run_folder import RunFolder
 from exhume.cli.voice import Voice
 from exhume.data import load
 from exhume.errors import DataError, ExhumeError, Refusal
-from exhume.evaluation import evaluate
+from exhume.evaluation import evaluate, lead
 from exhume.models.architecture import Architecture
-from exhume.records import AttackerView, Audit, Dataset, Reconstruction, Victim
+from exhume.records import AttackerView, Dataset, Dossier, Reconstruction, Victim
 from exhume.records.audit import plain
 from exhume.report import report, save_figures
 from exhume.storage import write_json
 from exhume.training import Training, train
-
-PREFERRED = ("gate-certificate", "weight-difference")
-"""What to attack with when nobody says, the strongest claim first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,19 +99,29 @@ def choose_attacks(
     view: AttackerView, names: Sequence[str] | None, settings: Sequence[str] | None, voice: Voice
 ) -> dict[str, Attack]:
     """Build the attacks asked for, or the strongest that applies, and make sure that each applies before any runs."""
-    if names:
-        chosen = build_attacks(names, settings or ())
+    wanted = named(names)
+    if wanted:
+        chosen = build_attacks(wanted, settings or ())
         for attack in chosen.values():
             attack.check(view)
         return chosen
-    for name in PREFERRED[:-1]:
+    every = build_every(settings or ())
+    for name in by_cost():
         try:
-            build_attacks([name], ())[name].check(view)
+            every[name].check(view)
         except Refusal as reason:
             voice.note(f"{name} does not apply: {reason}")
         else:
-            return choose_attacks(view, [name], settings, voice)
-    return choose_attacks(view, PREFERRED[-1:], settings, voice)
+            return {name: every[name]}
+    raise Refusal("No attack applies to this network; the notes above say what each would need.")
+
+
+def named(names: Sequence[str] | None) -> list[str]:
+    """Return the names of attacks, given one by one or with commas between; none for ``auto``."""
+    every = [name.strip() for text in names or () for name in text.split(",")]
+    if "auto" in every and len(every) > 1:
+        raise ExhumeError("--attacks names attacks or says auto, not both.")
+    return [] if every == ["auto"] else every
 
 
 def attack_into(
@@ -119,34 +131,53 @@ def attack_into(
     found: dict[str, tuple[RunFolder, Reconstruction]] = {}
     for name, attack in attacks.items():
         place = folder if len(attacks) == 1 else RunFolder(folder.path / name)
-        checkpoint = place.checkpoint(name)
-        with place.open():
-            with voice.progress(checkpoint) as progress:
-                result = attack.run(view, seed=seed, device=device, progress=progress, checkpoint=checkpoint)
-            place.clear_attack()
-            result.save(place.reconstruction)
-            write_json(place.result, evaluate(result, victim=view).to_json())
-            place.forget(name)
-        found[name] = place, result
+        found[name] = place, run_in(place, name, attack, view, seed=seed, device=device, voice=voice)
     return found
 
 
-def audit_into(
-    folder: RunFolder, found: Reconstruction, data: Dataset | None, view: AttackerView | None, voice: Voice
-) -> Audit:
-    """Measure what was found against the data and keep the verdict for machines and people."""
-    if view is not None and tuple(found.inputs.shape[1:]) != view.input_shape:
-        voice.note(
-            "What was recovered are the features that the first trained layer reads; no data is compared with them."
-        )
-        data = None
-    audit = evaluate(found, data, victim=view)
+def run_in(
+    place: RunFolder,
+    name: str,
+    attack: Attack,
+    view: AttackerView,
+    *,
+    seed: int,
+    device: str,
+    voice: Voice,
+    seconds: float = math.inf,
+) -> Reconstruction:
+    """Run one attack and keep what it finds and its own account, or find that it did so before."""
+    checkpoint = place.checkpoint(name)
+    with place.open():
+        answered = kept(place.reconstruction, request_of(attack, view, seed))
+        if answered is not None and place.result.exists():
+            voice.note(f"{place.path} holds what {name} found already.")
+            return answered
+        with voice.progress(checkpoint) as progress:
+            result = kept_or_run(
+                attack,
+                view,
+                file=place.reconstruction,
+                checkpoint=checkpoint,
+                seed=seed,
+                device=device,
+                progress=within(seconds, progress),
+            )
+        place.clear_audit()
+        write_json(place.result, evaluate(result, victim=view).to_json())
+        place.forget(name)
+    return result
+
+
+def audit_into(folder: RunFolder, dossier: Dossier) -> None:
+    """Keep the verdict for machines and people: the dossier's page and account, and figures of every attack."""
+    first = lead(dossier)
     with folder.open():
         folder.clear_audit()
-        save_figures(audit, folder.figures)
-        report(audit, folder.report)
-        write_json(folder.audit, audit.to_json())
-    return audit
+        for name, audit in dossier.audits.items():
+            save_figures(audit, folder.figures if name == first else folder.figures / name)
+        report(dossier, folder.report)
+        write_json(folder.audit, account(dossier))
 
 
 def load_comparison(path: Path, view: AttackerView | None) -> Dataset:

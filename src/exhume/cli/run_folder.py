@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from exhume.auditing.keeping import forget
 from exhume.errors import ExhumeError, RecordError
 from exhume.records import Dataset, Reconstruction, Victim
 
@@ -121,8 +122,8 @@ class RunFolder:
 
     def clear_attack(self) -> None:
         """Remove what an earlier attack left, which is not about the network or the attack that comes now."""
-        for file in (self.reconstruction, self.result):
-            file.unlink(missing_ok=True)
+        forget(self.reconstruction)
+        self.result.unlink(missing_ok=True)
         self.clear_audit()
 
     def clear_audit(self) -> None:

@@ -1,12 +1,12 @@
 """Results in words."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from exhume.cli.run_folder import RunFolder
 from exhume.cli.voice import Voice
 from exhume.evaluation import verdict
-from exhume.records import Audit, Dataset, Reconstruction, Victim
+from exhume.records import Assessment, Dataset, Dossier, Reconstruction, StartEvidence, Victim
 from exhume.report.scores import scores
 
 
@@ -32,15 +32,40 @@ def tell_attack(voice: Voice, found: Reconstruction) -> None:
         voice.say(found.message)
 
 
-def tell_audit(voice: Voice, audit: Audit) -> None:
-    """Say what an audit found, every number beside its null."""
-    words = verdict(audit)
-    tell_attack(voice, audit.found)
-    rows = [(score.name, score.trained, score.held_out) for score in scores(audit)]
-    if rows:
+def tell_start(voice: Voice, start: StartEvidence | None) -> None:
+    """Say which start a network grew out of, where there was one to judge."""
+    if start is None:
+        return
+    best = start.best
+    tried = f", the likeliest of {start.tried} tried" if start.tried > 1 else ""
+    voice.note(
+        f"start: {best.name}{tried}; the weights moved by {best.distance:.1%} and correlate with it by "
+        f"{best.correlation:.3f} (p = 1e{best.log10_p:.0f})"
+    )
+    if not start.is_clear:
+        voice.note(f"The final weights do not seem to have grown out of {best.name}.")
+    if start.stand_ins:
+        voice.note(f"The start has no {', '.join(start.stand_ins[:3])}; the final weights stand in for them.")
+
+
+def tell_assessments(voice: Voice, assessments: Sequence[Assessment]) -> None:
+    """Say which attacks apply, and what became of each."""
+    for one in assessments:
+        fate = f"; {one.fate}" if one.fate else ""
+        why = f": {' '.join(one.reasons)}" if one.reasons else ""
+        voice.note(f"{one.attack} {one.applies.value}{fate}{why}")
+
+
+def tell_dossier(voice: Voice, dossier: Dossier) -> None:
+    """Say what all attacks found, every number beside its null, and the verdict last, where the eye is."""
+    words = verdict(dossier)
+    for audit in dossier.audits.values():
+        tell_attack(voice, audit.found)
+        rows = [(score.name, score.trained, score.held_out) for score in scores(audit)]
+        if rows:
+            voice.say("")
+            voice.table(("", "trained on", "held out"), rows)
         voice.say("")
-        voice.table(("", "trained on", "held out"), rows)
-    voice.say("")
     voice.say(words.sentence, style="bold")
     voice.say(words.detail)
 

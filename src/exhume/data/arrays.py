@@ -29,9 +29,9 @@ def read_npz(path: Path) -> Source:
     they are pixels and lie in [0, 1]. Images are ``(n, h, w)``, ``(n, c, h, w)`` or ``(n, h, w, c)``, with one or three
     channels.
     """
-    arrays = _arrays(path)
+    arrays = read_arrays(path)
     x, y = next(pair for pair in NAMES if arrays.keys() >= set(pair))
-    labels = _labels(arrays[y], f"{y} in {path}")
+    labels = read_labels(arrays[y], f"{y} in {path}")
     classes = class_names(labels)
     inputs, bounds = _inputs(arrays[x], f"{x} in {path}")
 
@@ -46,11 +46,11 @@ def read_npz(path: Path) -> Source:
         test_inputs, test_bounds = _inputs(arrays["x_test"], f"x_test in {path}")
         if test_inputs.shape[1:] != inputs.shape[1:] or test_bounds != bounds:
             raise DataError(f"x_test in {path} has inputs of another shape or kind than {x}.")
-        test = examples(test_inputs, _labels(arrays["y_test"], f"y_test in {path}"), f"The test split of {path}")
+        test = examples(test_inputs, read_labels(arrays["y_test"], f"y_test in {path}"), f"The test split of {path}")
     return Source(name=path.stem, train=examples(inputs, labels, str(path)), test=test, classes=classes, bounds=bounds)
 
 
-def _arrays(path: Path) -> dict[str, Array]:
+def read_arrays(path: Path) -> dict[str, Array]:
     """Read the arrays with names we know, having made sure that the training ones are there."""
     try:
         with zipfile.ZipFile(path) as archive:
@@ -88,7 +88,8 @@ def _check_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str)
         raise DataError(f"{where} declares {declared:,} bytes of values but holds {held:,}.")
 
 
-def _labels(array: Array, where: str) -> list[str]:
+def read_labels(array: Array, where: str) -> list[str]:
+    """Return labels, whole numbers or names, as words."""
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1 or not len(array):

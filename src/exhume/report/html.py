@@ -1,76 +1,70 @@
 """The report as one page: self-contained, offline, and safe to open whatever the data is called."""
 
 import base64
-import io
+import hashlib
 import json
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import jinja2
-from jaxtyping import Float
-from PIL import Image
-from torch import Tensor
+from markupsafe import Markup
 
-from exhume.evaluation.verdict import plural, verdict
-from exhume.records import Audit
-from exhume.report import figures
-from exhume.report.exhibits import Exhibit, exhibits, picture, pictures
-from exhume.report.scores import below, number, scores
+from exhume.evaluation.dossier import lead, verdict
+from exhume.evaluation.verdict import plural
+from exhume.evaluation.verdict import verdict as verdict_of_one
+from exhume.records import Audit, Dossier
+from exhume.report.advice import advice
+from exhume.report.cards import card, png
+from exhume.report.charts import THEME, chart
+from exhume.report.exhibits import exhibits, pictures
+from exhume.report.risk import risks
+from exhume.report.scores import number, scores
 from exhume.storage import write_atomically
 
 SHOWN_MOST = 200
-"""Recoveries on a page; more would make it slow to open and say nothing new."""
-COLUMNS_MOST = 60
-"""Columns of a table shown for each record."""
-
-# What each colour of the figures is called in the page's style, so that figures follow light and dark.
-_THEME = {
-    figures.INK: ("--ink", "#ece6dc"),
-    figures.MUTED: ("--muted", "#a39b8f"),
-    figures.GRID: ("--grid", "#3b3732"),
-    figures.TRAINED: ("--trained", "#f28b5b"),
-    figures.HELD_OUT: ("--held-out", "#8db8d8"),
-}
+"""Recoveries of one attack on a page; more would make it slow to open and say nothing new."""
+RISKS_MOST = 500
+"""Training examples in the table of risks."""
 
 
-def report(audit: Audit, path: Path | str) -> None:
-    """Write the audit as one HTML page that opens offline.
+def report(found: Audit | Dossier, path: Path | str) -> None:
+    """Write an audit, or the dossier of all attacks on a network, as one HTML page that opens offline.
 
     The page shows training examples: share it as you would share the data.
     """
-    write_atomically(Path(path), page(audit).encode())
+    write_atomically(Path(path), page(found).encode())
 
 
-def page(audit: Audit) -> str:
+def page(found: Audit | Dossier) -> str:
     """Return the HTML of the report."""
-    shown, rows = exhibits(audit), {score.name: score for score in scores(audit)}
+    dossier = Dossier(audits={"": found}) if isinstance(found, Audit) else found
+    first, spoken = lead(dossier), verdict(dossier)
+    order = [] if first is None else [first, *(name for name in dossier.audits if name != first)]
     return _TEMPLATE.render(
-        audit=audit,
-        found=audit.found,
-        things=plural(audit),
-        verdict=verdict(audit),
-        scores=rows.values(),
-        tiles=[rows[name] for name in _TILES if name in rows][:4],
-        pictures=pictures(audit),
-        exhibits=[_card(exhibit, audit) for exhibit in shown[:SHOWN_MOST]],
-        left_out=max(0, len(shown) - SHOWN_MOST),
-        figures={name: _figure(name, audit) for name in ("curve", "roc", "spectrum")},
-        held=[name for name, value in audit.given.items() if value is True],
-        withheld=[name for name, value in audit.given.items() if value is False],
-        known={
-            name: _words(value, _JOINTS.get(name, ", "))
-            for name, value in audit.given.items()
-            if not isinstance(value, bool)
-        },
-        about_network=_about_network(audit),
-        diagnostics={name: _words(value) for name, value in audit.found.diagnostics.items() if _short(value)},
-        theme={name: (light, dark) for light, (name, dark) in _THEME.items()},
+        dossier=dossier,
+        audit=None if first is None else dossier.audits[first],
+        verdict=spoken,
+        acts=[_act(name, dossier.audits[name], number) for number, name in enumerate(order)],
+        attacks=_attacks(dossier),
+        threat=None if first is None else _threat(dossier.audits[first]),
+        risks=_risks(dossier, first),
+        advice=advice(dossier, spoken.finding),
+        number=number,
+        style=Markup(_STYLE),
+        script=Markup(_SCRIPT),
+        script_hash=_SCRIPT_HASH,
+        theme={name: (light, dark) for light, (name, dark) in THEME.items()},
     )
 
 
 _TILES = ("certified", "exact", "good", "recovered at 1% false positives", "similar")
 _JOINTS = {"input shape": " × ", "value range": " to "}
+_STYLE = (files("exhume.report") / "page.css").read_text()
+_SCRIPT = (files("exhume.report") / "page.js").read_text()
+_SCRIPT_HASH = "sha256-" + base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
+"""The page's policy lets this one script run and no other."""
 
 _TEMPLATE = jinja2.Environment(
     loader=jinja2.PackageLoader("exhume.report", "."),
@@ -81,66 +75,86 @@ _TEMPLATE = jinja2.Environment(
 ).get_template("template.html")
 
 
-def _card(exhibit: Exhibit, audit: Audit) -> dict[str, Any]:
-    """Return what the template says of one exhibit; numbers stay numbers for whoever sorts or filters the page."""
-    name = f"candidate {exhibit.candidate}" if exhibit.example is None else f"{plural(audit)[:-1]} {exhibit.example}"
-    columns = audit.features or tuple(f"value {place}" for place in range(exhibit.recovered.numel()))
-    sides = {"recovered": exhibit.recovered, "trained on": exhibit.original, "nearest held out": exhibit.stranger}
-    present = {word: values for word, values in sides.items() if values is not None}
+def _act(name: str, audit: Audit, place: int) -> dict[str, Any]:
+    """Return everything the page shows of one attack."""
+    shown, rows = exhibits(audit), {score.name: score for score in scores(audit)}
     return {
         "name": name,
-        "label": exhibit.label,
-        "certified": exhibit.certified,
-        "false": exhibit.false_certificate,
-        "proof": _certificate(exhibit, audit),
-        "confidence": number(exhibit.confidence),
-        "mean_square": exhibit.mean_square,
-        "max_error": exhibit.max_error,
-        "error": None if exhibit.max_error is None else number(exhibit.max_error),
-        "rank_p": exhibit.rank_p,
-        "images": {word: _png(values, audit) for word, values in present.items()} if pictures(audit) else {},
-        "rows": []
-        if pictures(audit)
-        else [
-            (column, *(number(float(values.flatten()[place])) for values in present.values()))
-            for place, column in enumerate(columns[:COLUMNS_MOST])
-        ],
-        "sides": list(present),
-        "columns_left_out": max(0, len(columns) - COLUMNS_MOST),
+        "id": f"attack-{place}",
+        "audit": audit,
+        "found": audit.found,
+        "things": plural(audit),
+        "verdict": verdict_of_one(audit),
+        "scores": list(rows.values()),
+        "tiles": [rows[tile] for tile in _TILES if tile in rows][:4],
+        "pictures": pictures(audit),
+        "cards": [card(exhibit, audit, name, place) for place, exhibit in enumerate(shown[:SHOWN_MOST])],
+        "left_out": max(0, len(shown) - SHOWN_MOST),
+        "charts": {kind: chart(kind, audit, label=label, prefix=f"{kind}{place}") for kind, label in _labels(audit)},
+        "about_network": _about_network(audit),
+        "diagnostics": {
+            name.replace("_", " "): _words(value) for name, value in audit.found.diagnostics.items() if _short(value)
+        },
     }
 
 
-def _certificate(exhibit: Exhibit, audit: Audit) -> str | None:
-    if not exhibit.certified:
-        return None
-    if exhibit.false_certificate:
-        return "false certificate: nothing like it was in the training set"
-    p_value = "" if exhibit.certificate_p is None else f", {below(exhibit.certificate_p)}"
-    return f"certified: this {plural(audit)[:-1]} was in the training set{p_value}"
+def _labels(audit: Audit) -> list[tuple[str, str]]:
+    """Say what each figure shows, for those who do not see it."""
+    train, null = audit.train, audit.holdout
+    counts = "" if train is None else f" Training examples below the line marked good: {train.good} of {len(train)}."
+    held = "" if null is None else f" Held out: {null.good} of {len(null)}."
+    areas = "" if audit.calibration is None or audit.relative is None else (
+        f" Area {audit.calibration.auc:.3f}, measured by surroundings {audit.relative.auc:.3f}."
+    )  # fmt: skip
+    gap = f", with a gap after {audit.training_size_estimate}" if audit.training_size_estimate else ""
+    return [
+        ("curve", "Reconstruction curve: squared distance of each matched training example, ascending, against the "
+         f"same for held-out examples.{counts}{held}"),
+        ("roc", f"ROC of telling training from held-out examples by their distance to the nearest candidate.{areas}"),
+        ("spectrum", f"Singular values of the change of the first layer, in descending order{gap}."),
+    ]  # fmt: skip
 
 
-def _png(values: Float[Tensor, "..."], audit: Audit) -> str:
-    buffer = io.BytesIO()
-    Image.fromarray(picture(values, audit.bounds)).save(buffer, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+def _attacks(dossier: Dossier) -> list[dict[str, Any]]:
+    """Return a row for every attack that is known of: whether it applies, what became of it, what it found."""
+    assessed = {one.attack: one for one in dossier.assessments}
+    names = [*assessed, *(name for name in dossier.audits if name not in assessed)]
+    return [
+        {
+            "name": name or "attack",
+            "one": assessed.get(name),
+            "audit": dossier.audits.get(name),
+            "sentence": verdict_of_one(dossier.audits[name]).sentence if name in dossier.audits else None,
+        }
+        for name in names
+    ]
 
 
-def _figure(name: str, audit: Audit) -> str | None:
-    """Return a figure as an image that carries its own light and dark colours; None when it has no material."""
-    drawn = figures.FIGURES[name](audit)
-    if drawn is None:
-        return None
-    svg = figures.render(drawn, "svg").decode()
-    for light, (variable, _) in _THEME.items():
-        svg = svg.replace(light, f"var({variable})")
-    style = "".join(f"{variable}:{light};" for light, (variable, _) in _THEME.items())
-    dark = "".join(f"{variable}:{dark};" for variable, dark in _THEME.values())
-    sheet = (
-        f"<style>svg{{{style}}}text{{font-family:system-ui,sans-serif!important}}"
-        f"@media(prefers-color-scheme:dark){{svg{{{dark}}}}}</style>"
-    )
-    svg = svg.replace("<defs>", sheet + "<defs>", 1)
-    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+def _threat(audit: Audit) -> dict[str, Any]:
+    given = audit.given
+    return {
+        "held": [name for name, value in given.items() if value is True],
+        "withheld": [name for name, value in given.items() if value is False],
+        "known": {
+            name: _words(value, _JOINTS.get(name, ", ")) for name, value in given.items() if not isinstance(value, bool)
+        },
+    }
+
+
+def _risks(dossier: Dossier, first: str | None) -> dict[str, Any]:
+    rows = risks(dossier.audits)
+    train = None if first is None else dossier.audits[first].train
+    thumbs: dict[int, str] = {}
+    if first is not None and train is not None and pictures(dossier.audits[first]):
+        thumbs = {row.example: png(train.examples[row.example], dossier.audits[first]) for row in rows[:RISKS_MOST]}
+    return {
+        "rows": rows[:RISKS_MOST],
+        "counts": {
+            word: sum(row.risk.value == word for row in rows) for word in dict.fromkeys(r.risk.value for r in rows)
+        },
+        "thumbs": thumbs,
+        "left_out": max(0, len(rows) - RISKS_MOST),
+    }
 
 
 def _about_network(audit: Audit) -> dict[str, str]:
@@ -155,7 +169,7 @@ def _about_network(audit: Audit) -> dict[str, str]:
 
 
 def _short(value: Any) -> bool:
-    return len(json.dumps(value)) <= 400
+    return len(json.dumps(value)) <= 120
 
 
 def _words(value: Any, joint: str = ", ") -> str:

@@ -1,0 +1,84 @@
+"""What the attacks together mean for each training example."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from exhume.records import Audit
+from exhume.records.comparison import CERTIFIED_WITHIN, GOOD
+
+
+class Risk(StrEnum):
+    """What became of one training example, gravest first."""
+
+    PROVEN = "proven"
+    """A candidate shows it and carries a proof."""
+    SHOWN = "shown"
+    """A candidate shows it, without a proof."""
+    STANDS_OUT = "stands out"
+    """Candidates are nearer to it than to almost all held-out examples."""
+    NOT_SEEN = "not seen"
+
+
+_ORDER = list(Risk)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleRisk:
+    """One training example and the gravest thing an attack found out about it."""
+
+    example: int
+    label: str
+    risk: Risk
+    attack: str
+    mean_square: float
+    """To the nearest candidate of that attack."""
+    p_value: float | None
+    """Of its rank among held-out examples, measured by its surroundings."""
+
+
+def risks(audits: Mapping[str, Audit]) -> list[ExampleRisk]:
+    """Return every training example with its gravest finding, the gravest first; nothing where the data is unknown."""
+    known = {name: audit for name, audit in audits.items() if audit.train is not None}
+    if not known:
+        return []
+    every = [_one_attack(name, audit) for name, audit in known.items()]
+    sizes = {len(rows) for rows in every}
+    gravest = [min(rows, key=_gravity) for rows in zip(*every, strict=True)] if len(sizes) == 1 else every[0]
+    return sorted(gravest, key=_gravity)
+
+
+def _one_attack(name: str, audit: Audit) -> list[ExampleRisk]:
+    train, ranks = audit.train, audit.relative
+    assert train is not None
+    is_true = audit.found.certified & (train.nearest_errors < CERTIFIED_WITHIN)
+    proven = set(train.nearest_examples[is_true].tolist())
+    squares = (train.example_distances / max(1, train.examples[:1].numel())).tolist()
+    p_values = None if ranks is None else ranks.p_values.tolist()
+    cut = 0.0 if ranks is None else max(ranks.levels[0].fpr, ranks.levels[0].bound)
+    rows = []
+    for example, square in enumerate(squares):
+        p_value = None if p_values is None else p_values[example]
+        risk = Risk.NOT_SEEN
+        if example in proven:
+            risk = Risk.PROVEN
+        elif square < GOOD:
+            risk = Risk.SHOWN
+        elif p_value is not None and p_value <= cut + 1e-12:
+            risk = Risk.STANDS_OUT
+        label = int(train.labels[example])
+        rows.append(
+            ExampleRisk(
+                example=example,
+                label=audit.classes[label] if label < len(audit.classes) else str(label),
+                risk=risk,
+                attack=name,
+                mean_square=square,
+                p_value=p_value,
+            )
+        )
+    return rows
+
+
+def _gravity(row: ExampleRisk) -> tuple[int, float]:
+    return _ORDER.index(row.risk), row.mean_square
