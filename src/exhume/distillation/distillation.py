@@ -1,0 +1,87 @@
+"""The interface of every distillation: frozen settings, one ``run``, and a data set like any other."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from exhume.devices import resolve_device
+from exhume.errors import ExhumeError
+from exhume.progress import Progress, silent
+from exhume.records import Dataset, Split
+from exhume.training.prediction import classify
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distillation(ABC):
+    """A distillation is its settings. Abstract or final: a subclass fills in :meth:`distilled`."""
+
+    size: int = 20
+    """How many examples to make."""
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ExhumeError(f"A distilled set needs at least one example, not {self.size}.")
+
+    @abstractmethod
+    def distilled(
+        self,
+        data: Dataset,
+        *,
+        generator: torch.Generator,
+        device: torch.device,
+        progress: Progress,
+        checkpoint: Path | None,
+    ) -> Split:
+        """Return the distilled examples in pixel units; ``generator`` is the only randomness."""
+
+    @final
+    def run(
+        self,
+        data: Dataset,
+        *,
+        seed: int = 0,
+        device: str | torch.device = "auto",
+        progress: Progress = silent,
+        checkpoint: Path | str | None = None,
+    ) -> Dataset:
+        """Distil the training split of ``data``.
+
+        Args:
+            data: what to distil.
+            seed: fixes every random choice.
+            device: ``auto`` takes a GPU when there is one.
+            progress: hears where the work stands.
+            checkpoint: a file to save the state to, and to continue from when it is there.
+
+        Returns:
+            The same data set with the distilled examples to train on; held-out and test examples stay.
+        """
+        if len(data.train) == 0:
+            raise ExhumeError(f"The data set {data.name} has no training examples.")
+        split = self.distilled(
+            data,
+            generator=torch.Generator().manual_seed(seed),
+            device=resolve_device(device),
+            progress=progress,
+            checkpoint=None if checkpoint is None else Path(checkpoint),
+        )
+        return replace(data, name=f"{data.name} distilled to {len(split)} by {type(self).__name__}", train=split)
+
+
+def split_of(
+    data: Dataset,
+    inputs: Float[Tensor, "distilled value"],
+    targets: Float[Tensor, "distilled output"],
+    *,
+    soft: bool,
+) -> Split:
+    """Return flat network inputs and their targets as examples; ``soft`` keeps targets that are no plain labels."""
+    shaped = inputs.detach().cpu().float().reshape(len(inputs), *data.input_shape)
+    pixels = shaped if data.offset is None else shaped + data.offset.to(shaped)
+    said = targets.detach().cpu().float()
+    return Split(inputs=pixels, labels=classify(said), targets=said if soft else None)

@@ -1,0 +1,247 @@
+"""Distillation with the kernel of infinite width: one problem, two losses."""
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, final, get_args
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from exhume.attacks.optimisation import Decay, Descent, Variables, minimise
+from exhume.distillation.distillation import Distillation, split_of
+from exhume.distillation.losses import DistillationLoss, EmbeddingLoss, PredictionLoss
+from exhume.errors import ExhumeError
+from exhume.kernels import JITTER, InfiniteNTK, duals_of
+from exhume.models.architecture import choose
+from exhume.progress import Progress
+from exhume.records import Dataset, Outcome, Split
+from exhume.training.losses import LOSSES, signed_or_centred
+from exhume.training.resumption import Checkpoint, fingerprint
+
+Labels = Literal["fixed", "learned"]
+Precision = Literal["float32", "float64"]
+
+WIDE = InfiniteNTK()
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelDistillation(Distillation):
+    """Settings that KIP and RKIP share; a subclass says what to minimise."""
+
+    kernel: InfiniteNTK = WIDE
+    """Of the network that will be trained on the distilled set, in the limit of infinite width."""
+    labels: Labels = "fixed"
+    """``fixed`` gives each class its share of plain labels; ``learned`` optimises them with the inputs."""
+    noise: float = 0.0
+    """The fraction of each input's values that are drawn at random from the value range and stay so."""
+    min_distance: float | None = None
+    """The least distance of a distilled input to any training input, in the units of a value; None: any."""
+    steps: int = 3000
+    learning_rate: float = 0.01
+    decay: Decay = "cosine"
+    init_std: float = 0.2
+    """The spread of the first guesses around zero, in network units."""
+    jitter: float = JITTER
+    precision: Precision = "float32"
+    """Of kernels; linear systems are solved in float64 always."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choose("labels", self.labels, get_args(Labels))
+        choose("decay", self.decay, get_args(Decay))
+        choose("precision", self.precision, get_args(Precision))
+        if not 0.0 <= self.noise < 1.0:
+            raise ExhumeError(f"The fraction of noise must be from 0 to below 1, not {self.noise}.")
+        if self.min_distance is not None and not 0.0 <= self.min_distance < math.inf:
+            raise ExhumeError(f"A least distance must be 0 or more, not {self.min_distance}.")
+
+    @abstractmethod
+    def loss(
+        self, inputs: Float[Tensor, "example value"], answers: Float[Tensor, "example output"]
+    ) -> DistillationLoss:
+        """Return what to minimise for training inputs and targets, both in float64."""
+
+    @final
+    def distilled(
+        self,
+        data: Dataset,
+        *,
+        generator: torch.Generator,
+        device: torch.device,
+        progress: Progress,
+        checkpoint: Path | None,
+    ) -> Split:
+        """Minimise the loss from noise."""
+        dtype: torch.dtype = getattr(torch, self.precision)
+        answers = LOSSES["mse"].targets(data, data.train).to(device).double()
+        inputs = data.to_model(data.train.inputs).flatten(1).to(device).double()
+        loss = self.loss(inputs, answers)
+        labels = torch.arange(self.size) % max(2, len(data.classes))
+        targets = signed_or_centred(labels, len(data.classes)).to(device).double()
+        if targets.shape[1] != answers.shape[1]:
+            raise ExhumeError(f"{data.name} has soft targets that its classes do not explain; distil plain labels.")
+        start, is_free = self._start(data, generator)
+        problem = InducingPoints(
+            kernel=self.kernel,
+            loss=loss,
+            examples=inputs.to(dtype),
+            targets=targets,
+            is_free=None if is_free is None else is_free.to(device, dtype),
+            min_distance=self.min_distance,
+        )
+        variables: Variables = (start.to(device, dtype),)
+        if self.labels == "learned":
+            variables = (*variables, targets)
+        saved = None
+        if checkpoint is not None:
+            identity = fingerprint({"distillation": repr(self)}, *variables, inputs, answers)
+            saved = Checkpoint(checkpoint, identity, "distillation")
+        end = minimise(
+            problem.objective,
+            variables,
+            Descent(steps=self.steps, learning_rates=(self.learning_rate,) * len(variables), decay=self.decay),
+            scale=loss.scale,
+            progress=progress,
+            stage="distil",
+            checkpoint=saved,
+        )
+        if end.outcome is Outcome.DIVERGED:
+            raise ExhumeError("The distillation left all bounds; lower the learning rate or raise the jitter.")
+        made = end.variables[0] if self.min_distance is None else pushed_away(
+            end.variables[0], problem.examples, self.min_distance, problem.is_free
+        )  # fmt: skip
+        learned = self.labels == "learned"
+        return split_of(data, made, end.variables[1] if learned else targets, soft=learned)
+
+    def _start(
+        self, data: Dataset, generator: torch.Generator
+    ) -> tuple[Float[Tensor, "distilled value"], Bool[Tensor, "distilled value"] | None]:
+        """Return the first guesses as flat network inputs, and which values may move (None: all)."""
+        size = math.prod(data.input_shape)
+        guesses = self.init_std * torch.randn(self.size, size, generator=generator)
+        if self.noise == 0.0:
+            return guesses, None
+        fixed = torch.rand(self.size, size, generator=generator).argsort(1) < round(self.noise * size)
+        if data.bounds is None:
+            noise = torch.randn(self.size, size, generator=generator)
+        else:
+            low, high = data.bounds
+            noise = low + (high - low) * torch.rand(self.size, size, generator=generator)
+        noise = data.to_model(noise.reshape(self.size, *data.input_shape)).flatten(1)
+        return torch.where(fixed, noise, guesses), ~fixed
+
+
+@dataclass(frozen=True, kw_only=True)
+class KIP(KernelDistillation):
+    """Kernel inducing points: predict the training labels (Nguyen et al. 2021)."""
+
+    @classmethod
+    def published(cls, size: int = 20) -> "KIP":
+        """Return the settings of Loo et al. (2023): 50 000 steps of Adam at 1e-3."""
+        return cls(size=size, steps=50_000, learning_rate=1e-3, decay="none")
+
+    def loss(
+        self, inputs: Float[Tensor, "example value"], answers: Float[Tensor, "example output"]
+    ) -> DistillationLoss:
+        """Return the mean square of wrong predictions."""
+        return PredictionLoss(answers=answers, jitter=self.jitter)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RKIP(KernelDistillation):
+    """Reconstruction KIP: be trained on as the training set was, as far as so few examples can (Loo et al. 2023).
+
+    With as many examples as the training set has, the best they can do is be the training set, so copies are to be
+    expected whenever the sizes come near: check with :func:`exhume.evaluation.find_copies`.
+    """
+
+    @classmethod
+    def published(cls, size: int = 20) -> "RKIP":
+        """Return the settings of Loo et al. (2023): 50 000 steps of Adam at 1e-3."""
+        return cls(size=size, steps=50_000, learning_rate=1e-3, decay="none")
+
+    def loss(
+        self, inputs: Float[Tensor, "example value"], answers: Float[Tensor, "example output"]
+    ) -> DistillationLoss:
+        """Return the squared distance of embeddings."""
+        kernel = self.kernel(inputs)
+        duals = duals_of(kernel, answers, self.jitter)
+        return EmbeddingLoss(duals=duals, squared_norm=float((duals * (kernel @ duals)).sum()), jitter=self.jitter)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class InducingPoints:
+    """A loss as a function of distilled inputs, and of their targets where those are learned."""
+
+    kernel: InfiniteNTK
+    loss: DistillationLoss
+    examples: Float[Tensor, "example value"]
+    targets: Float[Tensor, "distilled output"]
+    is_free: Float[Tensor, "distilled value"] | None = None
+    """1 where a value may move, 0 where it is noise for good."""
+    min_distance: float | None = None
+
+    @cached_property
+    def squares(self) -> Float[Tensor, " example"]:
+        """The squared lengths of the examples."""
+        return self.examples.square().sum(1)
+
+    def objective(self, variables: Variables, elapsed: Float[Tensor, ""]) -> tuple[Float[Tensor, ""], Variables]:
+        """Return the value at inputs (and targets), and its gradients."""
+        inputs = variables[0]
+        targets = variables[1] if len(variables) > 1 else self.targets
+        within, pull_within = self.kernel.with_pull(inputs)
+        across, pull_across = self.kernel.with_pull(inputs, self.examples, self.squares)
+        slopes = self.loss(within.double(), across, targets)
+        gradient = pull_within(slopes.by_within.to(inputs)) + pull_across(slopes.by_across.to(inputs))
+        value = slopes.value
+        if self.min_distance:
+            penalty, away = self._too_near(inputs)
+            value, gradient = value + penalty, gradient + away
+        if self.is_free is not None:
+            gradient = gradient * self.is_free
+        return value, (gradient, slopes.by_targets)[: len(variables)]
+
+    def _too_near(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a penalty on inputs within the least distance of their nearest example, and its gradient."""
+        assert self.min_distance is not None
+        nearest = (self.squares - 2.0 * inputs @ self.examples.T).argmin(1)
+        towards = inputs - self.examples[nearest]
+        distance = towards.norm(dim=1, keepdim=True).clamp(min=1e-6)
+        lacking = (1.0 - distance / self.min_distance).clamp(min=0.0)
+        return self.loss.scale * lacking.square().sum(), -2.0 * self.loss.scale / self.min_distance * lacking * (
+            towards / distance
+        )
+
+
+PUSHES = 100
+
+
+def pushed_away(
+    inputs: Float[Tensor, "distilled value"],
+    examples: Float[Tensor, "example value"],
+    least: float,
+    is_free: Float[Tensor, "distilled value"] | None = None,
+) -> Float[Tensor, "distilled value"]:
+    """Move inputs straight away from examples nearer than ``least``, so that the distance holds and not only nearly.
+
+    >>> pushed_away(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 0.0]]), 2.0).norm() >= 2.0
+    tensor(True)
+    """
+    inputs = inputs.clone()
+    for _ in range(PUSHES):
+        distances = torch.cdist(inputs.double(), examples.double())
+        distance, nearest = distances.min(1)
+        if bool((distance >= least).all()):
+            return inputs
+        towards = inputs - examples[nearest]
+        towards = towards if is_free is None else towards * is_free
+        length = towards.norm(dim=1, keepdim=True).clamp(min=1e-6)
+        # A little further than asked, and further each time that another example comes too near.
+        lacking = (1.001 * least - distance).clamp(min=0.0)[:, None].to(inputs)
+        inputs = inputs + lacking * towards / length
+    raise ExhumeError(f"No distilled set keeps a distance of {least:g} from every training input; ask for less.")

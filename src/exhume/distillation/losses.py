@@ -1,0 +1,126 @@
+"""What a distilled set must achieve, as mathematics: values with their gradients, no loop and no graph.
+
+``T`` is the training set, ``S`` the distilled one, ``a = K̃_SS⁻¹ y_S`` its duals (``K̃`` with jitter). A loss answers
+with its slopes by ``K_SS``, ``K_ST`` and ``y_S``; the kernel pulls them back to inputs.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from exhume.kernels.regression import cholesky
+
+Within = Float[Tensor, "distilled distilled"]
+Across = Float[Tensor, "distilled example"]
+Targets = Float[Tensor, "distilled output"]
+
+
+@dataclass(frozen=True)
+class Slopes:
+    """A loss and its slopes."""
+
+    value: Float[Tensor, ""]
+    by_within: Within
+    by_across: Across
+    by_targets: Targets
+
+
+@runtime_checkable
+class DistillationLoss(Protocol):
+    """A function of the kernel within the distilled set, of its kernel with the training set, and of its targets."""
+
+    @property
+    def scale(self) -> float:
+        """The value of a distilled set that predicts nothing."""
+        ...
+
+    def __call__(self, within: Within, across: Across, targets: Targets) -> Slopes:
+        """Return the loss and its slopes."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PredictionLoss:
+    """``½·mean (y_T − K_TS K̃_SS⁻¹ y_S)²``: kernel inducing points (Nguyen et al. 2021)."""
+
+    answers: Float[Tensor, "example output"]
+    """``y_T``."""
+    jitter: float
+
+    @property
+    def scale(self) -> float:
+        """The value of a distilled set that predicts nothing."""
+        return 0.5 * float(self.answers.square().mean())
+
+    def __call__(self, within: Within, across: Across, targets: Targets) -> Slopes:
+        """Return the loss and its slopes."""
+        factor = cholesky(within, self.jitter)
+        duals = torch.cholesky_solve(targets, factor)
+        wide = across.to(duals)
+        errors = wide.T @ duals - self.answers.to(duals)
+        value = 0.5 * errors.square().mean()
+        errors = errors / errors.numel()
+        by_targets = torch.cholesky_solve(wide @ errors, factor)
+        by_within = _by_solved(by_targets, duals, self.jitter)
+        return Slopes(value, by_within, duals @ errors.T, by_targets)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EmbeddingLoss:
+    """``½·‖Σ_T α_i k(x_i, ·) − Σ_S a_j k(x_j, ·)‖²``: the reconstruction loss (Loo et al. 2023, section 5).
+
+    By their Theorem 2 it is half the sum of a label term, ``‖y_T − K_TS a‖²`` in the norm of ``K_TT⁻¹``, and a variance
+    term (:func:`label_and_variance_terms`); so its minima predict the labels *and* lie where the training data are.
+    """
+
+    duals: Float[Tensor, "example output"]
+    """``α_T = K_TT⁻¹ y_T``."""
+    squared_norm: float
+    """``α_Tᵀ K_TT α_T``."""
+    jitter: float
+
+    @property
+    def scale(self) -> float:
+        """The value of a distilled set that predicts nothing."""
+        return 0.5 * self.squared_norm
+
+    def __call__(self, within: Within, across: Across, targets: Targets) -> Slopes:
+        """Return the loss and its slopes."""
+        factor = cholesky(within, self.jitter)
+        duals = torch.cholesky_solve(targets, factor)
+        wanted = across.to(duals) @ self.duals.to(duals)
+        own = within @ duals
+        value = 0.5 * (duals * own).sum() - (duals * wanted).sum() + 0.5 * self.squared_norm
+        by_targets = torch.cholesky_solve(own - wanted, factor)
+        by_within = _by_solved(by_targets, duals, self.jitter) + 0.5 * duals @ duals.T
+        return Slopes(value, by_within, -duals @ self.duals.to(duals).T, by_targets)
+
+
+def _by_solved(by_targets: Targets, duals: Targets, jitter: float) -> Within:
+    """Return the slope by ``K`` of what depends on it through ``a = (K + jitter·tr(K)/n·I)⁻¹ y``."""
+    outer = by_targets @ duals.T
+    slope = -0.5 * (outer + outer.T)
+    slope.diagonal().sub_(jitter / len(outer) * outer.trace())
+    return slope
+
+
+def label_and_variance_terms(
+    train_kernel: Float[Tensor, "example example"],
+    across: Across,
+    within: Within,
+    answers: Float[Tensor, "example output"],
+    targets: Targets,
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """Return the two terms of Theorem 2 of Loo et al. (2023), whose sum is the squared distance of embeddings.
+
+    The label term ``‖y_T − K_TS K_SS⁻¹ y_S‖²`` in the norm of ``K_TT⁻¹``, and ``y_Sᵀ K_SS⁻¹ (K_SS − K_ST K_TT⁻¹ K_TS)
+    K_SS⁻¹ y_S``, the conditional variance of the distilled points given the training points. Give it float64.
+    """
+    duals = torch.linalg.solve(within, targets)
+    errors = answers - across.T @ duals
+    label = (errors * torch.linalg.solve(train_kernel, errors)).sum()
+    variance = (duals * ((within - across @ torch.linalg.solve(train_kernel, across.T)) @ duals)).sum()
+    return label, variance

@@ -1,0 +1,63 @@
+"""Copies: found where there are some, and not where there are none."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from exhume import Split, load
+from exhume.errors import DataError
+from exhume.evaluation.copies import find_copies
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load("digits", classes="odd-even", size=200, seed=0)
+
+
+def posing_as(data, inputs):
+    return replace(data, train=Split(inputs=inputs, labels=torch.zeros(len(inputs), dtype=torch.long)))
+
+
+def test_planted_copies_are_found_and_nothing_else(digits):
+    generator = torch.Generator().manual_seed(0)
+    averages = torch.stack([digits.train.inputs[i::8].mean(0) for i in range(8)])
+    copied = digits.train.inputs[[3, 70, 101]] + 0.01 * torch.randn(3, 1, 8, 8, generator=generator)
+    found = find_copies(posing_as(digits, torch.cat([averages, copied])), digits)
+    assert sorted(map(tuple, found.pairs.tolist())) == [(8, 3), (9, 70), (10, 101)]
+    assert found.copied == 3
+    assert not found.is_safe
+    assert found.nearest[8:].tolist() == [3, 70, 101]
+
+
+def test_averages_and_strangers_are_no_copies(digits):
+    averages = torch.stack([digits.train.inputs[i::8].mean(0) for i in range(8)])
+    found = find_copies(posing_as(digits, averages), digits)
+    assert found.copied == 0
+    assert found.is_safe
+    strangers = find_copies(posing_as(digits, digits.holdout.inputs[:10].clone()), digits)
+    assert strangers.copied == 0
+    assert strangers.held_out_copies == 10
+
+
+def test_whole_sets_are_betrayed_beyond_chance_even_under_noise(digits):
+    generator = torch.Generator().manual_seed(0)
+    blurred = digits.train.inputs[:40] + 0.15 * torch.randn(40, 1, 8, 8, generator=generator)
+    found = find_copies(posing_as(digits, blurred), digits)
+    assert found.copied == 0
+    assert found.chance < 1e-3
+    assert not found.is_safe
+    assert "odds" in found.sentence
+    assert found.to_json()["betrayed_examples"] == found.betrayed > 10
+
+
+def test_without_held_out_examples_nothing_is_called_safe(digits):
+    alone = replace(digits, holdout=Split(inputs=digits.holdout.inputs[:0], labels=digits.holdout.labels[:0]))
+    found = find_copies(posing_as(alone, alone.train.inputs[:3]), alone)
+    assert not found.is_safe
+    assert "Nothing is held out" in found.sentence
+
+
+def test_other_shapes_are_refused(digits):
+    with pytest.raises(DataError, match="cannot be copies"):
+        find_copies(load("faces", size=20), digits)
