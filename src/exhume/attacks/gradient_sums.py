@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from exhume.attacks.smooth_relu import with_smooth_relus
+from exhume.attacks.smooth_relu import GatedReLU, SmoothReLU, with_smooth_relus
 from exhume.models.structure import DenseStack, dense_stack
 from exhume.models.tangent import outputs_of, split_weights
 from exhume.records import AttackerView, Weights
@@ -44,13 +44,23 @@ class GradientSums(Protocol):
         """Return one sum a parameter, and the pullback to flat ``inputs`` and to ``duals``."""
         ...
 
+    def outputs(self, inputs: Float[Tensor, "candidate value"]) -> Float[Tensor, "point candidate output"]:
+        """Return what the network says to ``inputs`` at every point, its ReLUs sharp."""
+        ...
 
-def gradient_sums(view: AttackerView, points: Sequence[Weights], dtype: torch.dtype) -> GradientSums:
-    """Return the gradient sums of the view's model at ``points``: in closed form for a dense stack."""
+
+def gradient_sums(
+    view: AttackerView, points: Sequence[Weights], dtype: torch.dtype, *, gates_only: bool = False
+) -> GradientSums:
+    """Return the gradient sums of the view's model at ``points``: in closed form for a dense stack.
+
+    With ``gates_only`` a sharpness softens the gates of backpropagation and leaves the values of a ReLU as they are.
+    """
     stack = dense_stack(view.model)
     if stack is not None and stack.input_size == view.input_size:
-        return DenseSums.at(stack, points, dtype)
-    return ModuleSums.at(view, points, dtype)
+        sums = DenseSums.at(stack, points, dtype)
+        return replace(sums, curve=gated_curve) if gates_only and stack.activation == "relu" else sums
+    return ModuleSums.at(view, points, dtype, GatedReLU if gates_only else SmoothReLU)
 
 
 def squared_residual(
@@ -123,6 +133,15 @@ class DenseSums:
         The first layer's sum is in coordinates too. Nothing is lost: it vanishes outside the span of the inputs.
         """
         return replace(self, weights=(self.weights[0] @ basis, *self.weights[1:]))
+
+    def outputs(self, inputs: Float[Tensor, "candidate value"]) -> Float[Tensor, "point candidate output"]:
+        """Return what the network says to ``inputs`` at every point, its ReLUs sharp."""
+        heard = inputs
+        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            height = heard @ weight.mT
+            height = height if bias is None else height + bias[:, None]
+            heard = height if layer == len(self.weights) - 1 else self.curve(height, None)[0]
+        return heard
 
     def __call__(
         self,
@@ -212,6 +231,18 @@ def relu_curve(heights: Tensor, sharpness: Sharpness) -> tuple[Tensor, Tensor, T
     return value, slope, sharpness * slope * (1 - slope)
 
 
+def gated_curve(heights: Tensor, sharpness: Sharpness) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return a ReLU whose derivative is taken to be a sigmoid: exact forwards, soft backwards (Haim et al. 2022).
+
+    >>> gated_curve(torch.tensor([-1.0, 2.0]), torch.tensor(1e3))[1]
+    tensor([0., 1.])
+    """
+    if sharpness is None:
+        return relu_curve(heights, None)
+    slope = (sharpness * heights).sigmoid()
+    return heights.relu(), slope, sharpness * slope * (1 - slope)
+
+
 def smooth_curve(function: Callable[[Tensor], Tensor]) -> Curve:
     """Return an elementwise function with its own two derivatives, whatever the sharpness."""
 
@@ -239,9 +270,15 @@ class ModuleSums:
     input_shape: tuple[int, ...]
 
     @classmethod
-    def at(cls, view: AttackerView, points: Sequence[Weights], dtype: torch.dtype) -> "ModuleSums":
-        """Build a model a point."""
-        models = tuple(with_smooth_relus(view.module(weights)).to(dtype) for weights in points)
+    def at(
+        cls,
+        view: AttackerView,
+        points: Sequence[Weights],
+        dtype: torch.dtype,
+        stand_in: type[SmoothReLU] = SmoothReLU,
+    ) -> "ModuleSums":
+        """Build a model a point, with ``stand_in`` for its ReLUs."""
+        models = tuple(with_smooth_relus(view.module(weights), stand_in).to(dtype) for weights in points)
         return cls(tuple(name for name, _ in models[0].named_parameters()), models, view.input_shape)
 
     def __call__(
@@ -261,6 +298,11 @@ class ModuleSums:
 
         result, pullback = torch.func.vjp(sums, inputs, duals)[:2]
         return result, pullback
+
+    def outputs(self, inputs: Float[Tensor, "candidate value"]) -> Float[Tensor, "point candidate output"]:
+        """Return what the network says to ``inputs`` at every point, its ReLUs sharp."""
+        shaped = inputs.reshape(len(inputs), *self.input_shape)
+        return torch.stack([outputs_of(model, dict(model.state_dict()), shaped) for model in self.models])
 
 
 def _module_sum(model: nn.Module, inputs: Tensor, duals: Tensor, sharpness: Sharpness) -> dict[str, Tensor]:

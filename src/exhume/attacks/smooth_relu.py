@@ -29,10 +29,23 @@ class SmoothReLU(nn.Module):
         return torch.where(is_sharp, heights.relu(), nn.functional.logsigmoid(-finite * heights) / -finite)
 
 
+class GatedReLU(SmoothReLU):
+    """A ReLU forwards whose derivative is taken to be ``sigmoid(βz)``: only backpropagation sees soft gates.
+
+    >>> GatedReLU()(torch.tensor([-1.0, 2.0]))
+    tensor([0., 2.])
+    """
+
+    def forward(self, heights: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Apply the function elementwise."""
+        smooth = super().forward(heights)
+        return smooth + (heights.relu() - smooth).detach()
+
+
 _RELU_CALLS = ("relu", "relu_")
 
 
-def with_smooth_relus(model: nn.Module) -> nn.Module:
+def with_smooth_relus(model: nn.Module, stand_in: type[SmoothReLU] = SmoothReLU) -> nn.Module:
     """Return a copy of ``model`` whose ReLUs are smooth, whether they are modules or calls such as ``F.relu``.
 
     A model that ``torch.fx`` cannot trace keeps its calls; only its ReLU modules are replaced.
@@ -41,14 +54,14 @@ def with_smooth_relus(model: nn.Module) -> nn.Module:
     for name, module in model.named_modules():
         if isinstance(module, nn.ReLU):
             if not name:
-                return SmoothReLU()
+                return stand_in()
             parent, _, own = name.rpartition(".")
-            setattr(smooth.get_submodule(parent), own, SmoothReLU())
+            setattr(smooth.get_submodule(parent), own, stand_in())
     try:
         traced = fx.GraphModule(smooth, _Tracer().trace(smooth))
     except Exception:  # torch.fx raises many kinds on control flow that depends on data
         return smooth
-    return traced if _replace_calls(traced) else smooth
+    return traced if _replace_calls(traced, stand_in) else smooth
 
 
 class _Tracer(fx.Tracer):
@@ -56,7 +69,7 @@ class _Tracer(fx.Tracer):
         return isinstance(m, SmoothReLU) or super().is_leaf_module(m, module_qualified_name)
 
 
-def _replace_calls(traced: fx.GraphModule) -> bool:
+def _replace_calls(traced: fx.GraphModule, stand_in: type[SmoothReLU]) -> bool:
     calls = [
         node
         for node in traced.graph.nodes
@@ -65,7 +78,7 @@ def _replace_calls(traced: fx.GraphModule) -> bool:
     ]
     for number, node in enumerate(calls):
         name = f"smooth_relu_{number}"
-        traced.add_submodule(name, SmoothReLU())
+        traced.add_submodule(name, stand_in())
         with traced.graph.inserting_before(node):
             node.replace_all_uses_with(traced.graph.call_module(name, tuple(node.all_input_nodes[:1])))
         traced.graph.erase_node(node)

@@ -1,0 +1,55 @@
+"""The span of the training inputs, read off the final weights alone.
+
+A first layer that started near zero, or whose start weight decay has forgotten, *is* its own change: its rows are sums
+of training inputs and of nothing else. Then the singular values above the noise of the start count the inputs, and the
+directions that belong to them span the inputs, without anybody knowing where training began.
+"""
+
+from dataclasses import replace
+
+import torch
+
+from exhume.attacks.first_layer import first_layer
+from exhume.attacks.subspace import InputSubspace, input_subspace, noise_edge, noise_floor
+from exhume.errors import Refusal
+from exhume.records import AttackerView
+
+
+def input_span(view: AttackerView) -> InputSubspace | None:
+    """Return the span of the inputs, from the change of the weights where their start is known; None: hidden.
+
+    With the start unknown, singular values count by standing above the noise that the lower ones follow. The widest gap
+    says little here: a few directions that all units share stand far above those that tell inputs apart.
+    """
+    if view.initial is not None:
+        try:
+            return input_subspace(view)
+        except Refusal:
+            pass  # a change of no visible rank (Adam, say): the weights themselves may still show one
+    nothing = {name: torch.zeros_like(weight) for name, weight in view.final.items()}
+    try:
+        layer = first_layer(replace(view, initial=nothing))
+    except Refusal:
+        return None
+    if not layer.reads_input:
+        return None
+    change = layer.change
+    values, units = (change != 0).any(dim=1), (change != 0).any(dim=0)
+    live = change[values][:, units]
+    left, spectrum, right = torch.linalg.svd(live, full_matrices=False)
+    noise = noise_floor(spectrum, live.shape)
+    rank = int((spectrum > 1.1 * noise_edge(noise, live.shape)).sum())
+    # The lower quarter of the values must be noise for the noise to be known.
+    if rank == 0 or rank > 0.75 * min(live.shape):
+        return None
+    basis, rows = change.new_zeros(change.shape[0], rank), change.new_zeros(rank, change.shape[1])
+    basis[values], rows[:, units] = left[:, :rank], right[:rank]
+    return InputSubspace(
+        rank=rank,
+        basis=basis,
+        rows=rows,
+        strengths=spectrum[:rank],
+        noise=noise,
+        spectrum=spectrum,
+        layer=layer,
+    )
