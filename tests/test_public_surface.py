@@ -65,15 +65,6 @@ def test_every_command_in_the_readme_is_one() -> None:
     assert "make test" in (REPOSITORY / "README.md").read_text()
 
 
-def test_example_of_an_own_model_recovers_its_pictures(tmp_path: Path) -> None:
-    command = [sys.executable, REPOSITORY / "examples" / "own_model.py", "--out", tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "20 of 20 training images were recovered exactly, each with a proof." in done.stdout
-    assert "none of them false" in done.stdout
-    assert (tmp_path / "report.html").is_file()
-
-
 def test_constraints_cover_every_dependency() -> None:
     pinned = {
         re.sub(r"[-_.]+", "-", line.split("==")[0]).lower()

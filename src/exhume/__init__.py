@@ -11,13 +11,14 @@ trained on::
 """
 
 from exhume import attacks
+from exhume.auditing import assess, audit, find_base, find_seed
 from exhume.checkpoints import load_weights
 from exhume.data import load
 from exhume.errors import DataError, ExhumeError, RecordError, Refusal, WeightsError
 from exhume.evaluation import evaluate, verdict
 from exhume.models.convnet import ConvNet
 from exhume.models.mlp import MLP
-from exhume.records import AttackerView, Audit, Dataset, Outcome, Reconstruction, Split, Victim
+from exhume.records import AttackerView, Audit, Dataset, Dossier, Outcome, Reconstruction, Split, Victim
 from exhume.report import report, save_figures
 from exhume.training import train
 from exhume.version import __version__
@@ -29,6 +30,7 @@ __all__ = [
     "ConvNet",
     "DataError",
     "Dataset",
+    "Dossier",
     "ExhumeError",
     "Outcome",
     "Reconstruction",
@@ -38,8 +40,12 @@ __all__ = [
     "Victim",
     "WeightsError",
     "__version__",
+    "assess",
     "attacks",
+    "audit",
     "evaluate",
+    "find_base",
+    "find_seed",
     "load",
     "load_weights",
     "report",

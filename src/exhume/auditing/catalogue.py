@@ -26,7 +26,9 @@ class Entry:
 
 CATALOGUE: dict[str, Entry] = {
     "gate-certificate": Entry(
-        1, (caveats.no_visible_rank,), (caveats.crowded, caveats.unclear_count, caveats.only_features, *caveats.COMMON)
+        1,
+        (caveats.no_visible_rank,),
+        (caveats.crowded, caveats.nearly_full, caveats.unclear_count, caveats.only_features, *caveats.COMMON),
     ),
     "weight-difference": Entry(2, (), (caveats.moved_features, *caveats.COMMON)),
     "stationarity": Entry(3, (), caveats.COMMON),

@@ -6,6 +6,8 @@ RESCALING_OPTIMISERS = ("adam", "adamw", "adamax", "nadam", "radam", "rmsprop", 
 MARGIN_LOSSES = ("bce", "cross-entropy", "logistic", "exponential")
 UNITS_AN_EXAMPLE = 5.0
 """Below so many units an example the certificate's search was seen to stall (docs/results)."""
+NEARLY_FULL = 0.6
+"""Of the rank a layer can have: a training set this large leaves hardly anything to tell its inputs apart by."""
 FAR = 0.5
 """Of the start's norm: a change this large bends the features that attacks near the start rely on."""
 
@@ -24,6 +26,19 @@ def crowded(traits: Traits) -> str | None:
         f"There are {units:.1f} units an example; below {UNITS_AN_EXAMPLE:g} the search may not finish."
         if units < UNITS_AN_EXAMPLE
         else None
+    )
+
+
+def nearly_full(traits: Traits) -> str | None:
+    """Say that the rank is suspiciously high."""
+    if traits.subspace is None:
+        return None
+    rank, most = traits.subspace.rank, min(traits.subspace.layer.change.shape)
+    if rank < NEARLY_FULL * most:
+        return None
+    return (
+        f"The first trained layer changed by a rank of {rank}, nearly the {most} it can have: there were more training "
+        "inputs than can be told apart, or the optimiser rescales entries, as Adam does."
     )
 
 

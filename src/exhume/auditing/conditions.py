@@ -50,7 +50,7 @@ class Condition:
         if key == "finding":
             if limit not in set(Finding):
                 raise ExhumeError(f"There is no finding {limit!r}; choose from {', '.join(Finding)}.")
-            return cls(text, key, _COMPARISONS[sign], gravity(Finding(limit)))
+            return cls(text, key, _COMPARISONS[sign], float(gravity(Finding(limit))))
         if key.partition(".")[0] not in _NUMBERS:
             raise ExhumeError(f"There is no number {key!r} to compare; there are finding, {', '.join(_NUMBERS)}.")
         try:

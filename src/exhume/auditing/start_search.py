@@ -26,6 +26,8 @@ CERTAIN = -12.0
 """A search stops at a start that chance explains with less than this power of ten."""
 LEAST_SHARED = 0.5
 """A checkpoint with less than this share of the final weights is of another network, not one with another head."""
+LEAST_P = -300.0
+"""Powers of ten below this say nothing new."""
 COMPARED_LEAST = 16
 """How many starts are looked at in any case, so that the likeliest has others to stand out from."""
 
@@ -169,7 +171,7 @@ def _candidate(
         name=name,
         distance=distance,
         correlation=correlation,
-        log10_p=max(-9999.0, min(0.0, log10_p + math.log10(paid))),
+        log10_p=max(LEAST_P, min(0.0, log10_p + math.log10(paid))),
         rank=None if subspace is None else subspace.rank,
         full_rank=None if subspace is None else min(subspace.layer.change.shape),
     )

@@ -7,6 +7,7 @@ from typing import Annotated, cast
 import typer
 
 from exhume.cli import attack, audit, data, demo, evaluate, reproduce, train
+from exhume.cli.invocation import called_with
 from exhume.version import __version__
 
 BAD_INPUT = 2
@@ -57,7 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         given = sys.argv[1:] if arguments is None else list(arguments)
-        status = app(args=given, prog_name="exhume", standalone_mode=False, obj=given)
+        with called_with(given):
+            status = app(args=given, prog_name="exhume", standalone_mode=False)
     except UsageError as error:
         if str(error):  # no arguments at all are a wish for help, which typer has printed by now
             print(f"exhume: {_sentence(error)}", file=sys.stderr)

@@ -1,6 +1,5 @@
 """``exhume audit``: attack with all that applies, evaluate and report in one go, for people and for pipelines."""
 
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +13,7 @@ from exhume.auditing.measuring import measured
 from exhume.cli import options
 from exhume.cli.attack import own_model, place_and_view
 from exhume.cli.attack_settings import build_attacks, build_every
+from exhume.cli.invocation import invocation
 from exhume.cli.pipeline import audit_into, load_comparison, named, run_in
 from exhume.cli.run_folder import RunFolder
 from exhume.cli.telling import tell_assessments, tell_dossier, tell_place, tell_start
@@ -29,7 +29,6 @@ CONDITION_MET, UNTESTED = 1, 3
 
 
 def audit_command(
-    context: typer.Context,
     run: options.OptionalRun = None,
     *,
     attack: options.AuditAttackOption = None,
@@ -85,7 +84,7 @@ def audit_command(
             audits={name: measured(one, examples, seen) for name, one in found.items()},
             assessments=assessments,
             start=start,
-            notes={"command": shlex.join(["exhume", *(context.obj or ())])},
+            notes={"command": invocation()},
         )
         first = lead(dossier)
         if defences and first is not None:

@@ -40,7 +40,7 @@ def tell_start(voice: Voice, start: StartEvidence | None) -> None:
     tried = f", the likeliest of {start.tried} tried" if start.tried > 1 else ""
     voice.note(
         f"start: {best.name}{tried}; the weights moved by {best.distance:.1%} and correlate with it by "
-        f"{best.correlation:.3f} (p = 1e{best.log10_p:.0f})"
+        f"{best.correlation:.3f} (p = {10**best.log10_p:.1g})"
     )
     if not start.is_clear:
         voice.note(f"The final weights do not seem to have grown out of {best.name}.")

@@ -1,0 +1,92 @@
+"""Conditions, JUnit, and what changes before release cost and save."""
+
+from xml.etree import ElementTree
+
+import pytest
+from audited_networks import digits, trained
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exhume.attacks import GateCertificate
+from exhume.auditing import Condition, audit, junit, prices
+from exhume.errors import ExhumeError
+from exhume.records import Applicability, Assessment, Dossier
+
+
+@pytest.fixture(scope="module")
+def dossier() -> Dossier:
+    return audit(trained(), digits(), seed=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_met"),
+    [
+        ("certified>0", True),
+        ("certified > 8", False),
+        ("certified>=8", True),
+        ("false_certificates!=0", False),
+        ("good==8", True),
+        ("recovered_at_fpr.0.01>=8", True),
+        ("recovered_at_fpr>=8", True),
+        ("relative_auc<0.9", False),
+        ("finding>=recovered", True),
+        ("finding==nothing", False),
+        ("finding<proven", False),
+    ],
+)
+def test_conditions_on_a_proven_audit(text: str, is_met: bool, dossier: Dossier):
+    assert Condition.read(text).is_met(dossier) is is_met
+
+
+@pytest.mark.parametrize(
+    "text", ["", "certified", "certified>", "certified>many", "certificates>0", "finding>bad", "a>1>2", "good=>1"]
+)
+def test_conditions_that_make_no_sense(text: str):
+    with pytest.raises(ExhumeError):
+        Condition.read(text)
+
+
+def test_a_condition_on_what_is_not_known_is_an_error_and_no_pass():
+    blind = audit(trained(), seed=1)
+    with pytest.raises(ExhumeError, match="not known here"):
+        Condition.read("good>0").is_met(blind)
+    assert Condition.read("certified>0").is_met(blind)
+
+
+@given(st.text())
+def test_any_text_is_a_condition_or_an_error(text: str):
+    try:
+        condition = Condition.read(text)
+    except ExhumeError:
+        return
+    assert condition.text == text
+
+
+def test_junit_has_a_case_for_each_condition_and_attack(dossier: Dossier):
+    met = {condition: condition.is_met(dossier) for condition in map(Condition.read, ("certified>0", "certified>99"))}
+    suite = ElementTree.fromstring(junit(dossier, met))[0]
+    cases = {case.get("name"): case for case in suite}
+    assert cases["not certified>0"].find("failure") is not None
+    assert cases["not certified>99"].find("failure") is None
+    assert cases["weight-difference"].find("skipped") is not None
+    said = cases["gate-certificate"].find("system-out")
+    assert said is not None
+    assert "8 of 8" in (said.text or "")
+    assert suite.get("failures") == "1"
+    assert int(suite.get("tests", 0)) == len(cases)
+
+
+@given(st.text(st.characters(codec="utf-8")))
+def test_junit_is_xml_whatever_reasons_say(reason: str):
+    one = Assessment(attack="spade", applies=Applicability.DOES_NOT, reasons=(reason,))
+    ElementTree.fromstring(junit(Dossier(audits={}, assessments=(one,)), {}))
+
+
+def test_prices_are_measured_on_the_network_itself():
+    measured = {price.change: price for price in prices(trained(), digits(), GateCertificate(rounds=3, patience=2))}
+    as_trained, coarse = measured["as trained"], measured["noise of 1% of the weights"]
+    assert as_trained.certified == as_trained.recovered == 8
+    assert coarse.certified == 0
+    assert measured["rounded to 8 bits a tensor"].certified == 0
+    assert as_trained.accuracy is not None
+    assert all(abs((price.accuracy or 0) - as_trained.accuracy) < 0.3 for price in measured.values())
