@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from exhume.experiments.max_margin import MAX_MARGIN_STUDIES
 from exhume.experiments.study import Bench, Findings, Preset, Study
 
-_ALL: tuple[Study[Any], ...] = ()
+_ALL: tuple[Study[Any], ...] = (*MAX_MARGIN_STUDIES,)
 STUDIES = {study.name: study for study in _ALL}
 """Every study by name; a new one costs its file and its place in the line above."""
 
