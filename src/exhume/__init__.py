@@ -14,8 +14,9 @@ from exhume import attacks
 from exhume.auditing import assess, audit, find_base, find_seed
 from exhume.checkpoints import load_weights
 from exhume.data import load
+from exhume.distillation import KIP, RKIP, RKIPFinite, distil
 from exhume.errors import DataError, ExhumeError, RecordError, Refusal, WeightsError
-from exhume.evaluation import evaluate, verdict
+from exhume.evaluation import evaluate, find_copies, verdict
 from exhume.models.convnet import ConvNet
 from exhume.models.mlp import MLP
 from exhume.records import AttackerView, Audit, Dataset, Dossier, Outcome, Reconstruction, Split, Victim
@@ -24,7 +25,9 @@ from exhume.training import train
 from exhume.version import __version__
 
 __all__ = [
+    "KIP",
     "MLP",
+    "RKIP",
     "AttackerView",
     "Audit",
     "ConvNet",
@@ -33,6 +36,7 @@ __all__ = [
     "Dossier",
     "ExhumeError",
     "Outcome",
+    "RKIPFinite",
     "Reconstruction",
     "RecordError",
     "Refusal",
@@ -43,8 +47,10 @@ __all__ = [
     "assess",
     "attacks",
     "audit",
+    "distil",
     "evaluate",
     "find_base",
+    "find_copies",
     "find_seed",
     "load",
     "load_weights",

@@ -2,9 +2,10 @@
 
 from exhume.attacks.attack import Attack
 from exhume.attacks.gate_certificate import GateCertificate
+from exhume.attacks.infinite_width import InfiniteWidth
 from exhume.attacks.max_margin import MaxMargin
 from exhume.attacks.restarts import Restarted
 from exhume.attacks.stationarity import Stationarity
 from exhume.attacks.weight_difference import WeightDifference
 
-__all__ = ["Attack", "GateCertificate", "MaxMargin", "Restarted", "Stationarity", "WeightDifference"]
+__all__ = ["Attack", "GateCertificate", "InfiniteWidth", "MaxMargin", "Restarted", "Stationarity", "WeightDifference"]
