@@ -8,6 +8,7 @@ import typer
 
 from exhume.attacks.attack import Attack
 from exhume.auditing import Condition, account, prices, write_junit
+from exhume.auditing.catalogue import known_attacks
 from exhume.auditing.conduct import BUDGET_MINUTES, conduct
 from exhume.auditing.measuring import measured
 from exhume.cli import options
@@ -78,6 +79,8 @@ def audit_command(
         is_auto, limit = not wanted, budget if budget is not None or wanted else BUDGET_MINUTES
         with folder.open():
             found, assessments = conduct(view, attacks, run_one, is_auto=is_auto, budget=limit)
+            for name in known_attacks().keys() - found.keys():  # what another audit left is not about this one
+                RunFolder(folder.path / name).clear_attack()
         tell_assessments(voice, assessments)
         seen = view.to(resolve_device(device))
         dossier = Dossier(

@@ -106,6 +106,9 @@ class RunFolder:
                 pass
         except OSError as error:
             raise ExhumeError(f"{self.path} cannot be written ({error.strerror}); choose another --out.") from error
+        for half in self.path.glob(".*.*.*"):  # what a killed command was about to write
+            if half.is_file() and half.suffixes[-2:-1] in ([".safetensors"], [".json"], [".html"], [".png"], [".svg"]):
+                half.unlink(missing_ok=True)
         try:
             yield
         finally:

@@ -1,0 +1,194 @@
+"""``exhume audit`` on a stranger's network: their files, starts nobody wrote down, exit codes for pipelines."""
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+import exhume
+from exhume.cli import main
+
+NETWORK = """
+import torch
+from torch import nn
+
+def network():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 2))
+
+def seeded(seed=0):
+    torch.manual_seed(3 * seed + 1)
+    return network()
+
+def smooth():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 2))
+"""
+SEED = 41
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as an owner would have it, written by plain PyTorch and NumPy."""
+    folder = tmp_path_factory.mktemp("theirs")
+    (folder / "models.py").write_text(NETWORK)
+    data = exhume.load("digits", classes="odd-even", size=10, centre=False)
+    with torch.random.fork_rng():
+        torch.manual_seed(SEED)
+        network = nn.Sequential(nn.Flatten(), nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 2))
+    save_file(network.state_dict(), folder / "initial.safetensors")
+    optimiser = torch.optim.SGD(network.parameters(), lr=0.1)
+    for _ in range(200):
+        optimiser.zero_grad()
+        torch.autograd.backward(nn.functional.cross_entropy(network(data.train.inputs), data.train.labels))
+        optimiser.step()
+    wrapped = {f"_orig_mod.module.{name}": weight for name, weight in network.state_dict().items()}
+    torch.save({"model_state_dict": wrapped, "epoch": 200}, folder / "final.pt")
+    np.savez(folder / "train.npz", x=data.train.inputs.numpy(), y=data.train.labels.numpy())
+    np.savez(folder / "holdout.npz", x=data.holdout.inputs.numpy(), y=data.holdout.labels.numpy())
+    return folder
+
+
+def audit(
+    theirs: Path, out: Path, *others: str, model: str = "network", start: str | None = "initial.safetensors"
+) -> int:
+    initial = [] if start is None else [f"--initial={start if ':' in start else theirs / start}"]
+    return main(
+        [
+            "audit", f"--model={theirs / 'models.py'}:{model}", *initial, f"--final={theirs / 'final.pt'}",
+            "--input-shape=1,8,8", f"--out={out}", "--quiet", *others,
+        ]
+    )  # fmt: skip
+
+
+def account(out: Path) -> Any:
+    return json.loads((out / "audit.json").read_text())
+
+
+def with_data(theirs: Path) -> list[str]:
+    return [f"--train-data={theirs / 'train.npz'}", f"--holdout={theirs / 'holdout.npz'}"]
+
+
+def test_npz_files_check_every_claim(theirs: Path, tmp_path: Path) -> None:
+    assert audit(theirs, tmp_path, *with_data(theirs)) == 0
+    told = account(tmp_path)
+    assert told["certified_exact"] == told["training_size"] == told["training_size_estimate"] == 10
+    assert told["false_certificates"] == 0
+    assert told["holdout_size"] == 10
+    assert told["train_accuracy"] == 1.0
+    assert told["start"]["tried"] == 1
+    assert told["notes"]["command"].startswith("exhume audit --model=")
+    assert {one["attack"] for one in told["applicability"]} >= {"gate-certificate", "weight-difference"}
+    page = (tmp_path / "report.html").read_text()
+    assert "exhume audit --model=" in page
+    assert (tmp_path / "figures" / "gallery.png").is_file()
+
+
+def test_training_data_without_a_null_is_possible(theirs: Path, tmp_path: Path) -> None:
+    assert audit(theirs, tmp_path, with_data(theirs)[0]) == 0
+    told = account(tmp_path)
+    assert (told["certified_exact"], told["holdout_size"], told["p_values"]) == (10, 0, None)
+
+
+def test_a_hidden_seed_is_found(theirs: Path, tmp_path: Path) -> None:
+    assert audit(theirs, tmp_path, *with_data(theirs), start="seed:0-99") == 0
+    told = account(tmp_path)
+    assert told["start"]["candidates"][0]["name"] == f"seed {SEED}"
+    assert told["certified_exact"] == 10
+    assert f"seed {SEED} is the one the final weights grew out of" in (tmp_path / "report.html").read_text()
+
+
+def test_a_factory_with_its_own_seed_is_given_each(theirs: Path, tmp_path: Path, capsys) -> None:
+    start = "seed:0-9"  # three times 40/3 is no whole number: this factory never built the network
+    assert audit(theirs, tmp_path, start=start, model="seeded") == 2
+    assert "None of the 10 starts stands out" in capsys.readouterr().err
+    assert not (tmp_path / "audit.json").exists()
+
+
+def test_the_final_weights_alone_are_attacked_by_what_applies_or_reported_as_untested(
+    theirs: Path, tmp_path: Path
+) -> None:
+    status = audit(theirs, tmp_path, "--budget=0", start=None)
+    told = account(tmp_path)
+    assert status == 3
+    assert told["verdict"]["finding"] == "untested"
+    reasons = {one["attack"]: one for one in told["applicability"]}
+    assert "initial weights" in reasons["gate-certificate"]["reasons"][0]
+    assert "Nothing was tested" in (tmp_path / "report.html").read_text()
+
+
+def test_what_is_known_of_the_training_reaches_the_report(theirs: Path, tmp_path: Path) -> None:
+    assert audit(theirs, tmp_path, "--trained-with=optimiser=sgd", "--trained-with=augmentation=flips") == 0
+    told = account(tmp_path)
+    assert told["threat_model"]["training"] == {"optimiser": "sgd", "augmentation": "flips"}
+    assert "altered copies" in " ".join(told["applicability"][0]["reasons"])
+
+
+def test_pipelines_get_exit_codes_and_junit(theirs: Path, tmp_path: Path) -> None:
+    report = tmp_path / "junit.xml"
+    assert audit(theirs, tmp_path / "a", "--fail-if=certified>0", f"--junit={report}") == 1
+    assert ElementTree.parse(report).getroot()[0].get("failures") == "1"
+    assert audit(theirs, tmp_path / "a", "--fail-if=certified>10", f"--junit={report}") == 0
+    assert ElementTree.parse(report).getroot()[0].get("failures") == "0"
+    assert (tmp_path / "a" / "report.html").is_file()
+
+
+def test_conditions_that_need_data_are_no_pass(theirs: Path, tmp_path: Path, capsys) -> None:
+    assert audit(theirs, tmp_path, "--fail-if=good>0") == 2
+    assert "give the data" in capsys.readouterr().err
+
+
+def test_prices_of_defences_stand_in_the_report(theirs: Path, tmp_path: Path) -> None:
+    quick = ["--set=gate-certificate.rounds=3", "--set=gate-certificate.patience=2"]
+    assert audit(theirs, tmp_path, *with_data(theirs), "--defences", *quick) == 0
+    prices = {price["change"]: price for price in account(tmp_path)["prices"]}
+    assert prices["as trained"]["certified"] == 10
+    assert prices["rounded to 8 bits a tensor"]["certified"] == 0
+    assert "measured on this network" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("others", "word"),
+    [
+        (["--fail-if=certified"], "NAME>NUMBER"),
+        (["--attacks=auto,gate-certificate"], "not both"),
+        (["--attacks=gate-certifikate"], "did you mean gate-certificate"),
+        (["--set=gate-certificate.stepz=3"], "no setting"),
+        (["--set=nonsense=3"], "nonsense"),
+        (["--holdout=holdout.npz"], "name both"),
+        (["--train-data=nowhere.npz"], "no file"),
+        (["--bounds=0,0.5", "--train-data=train.npz"], "outside of the range"),
+        (["--trained-with=sgd"], "NAME=VALUE"),
+        (["--initial=seed:9-1"], "seed:0-9999"),
+        (["--initial=seed:1-99999999999"], "more seeds"),
+        (["--initial=seed:1", "--initial=b.pt"], "not both"),
+        (["--budget=-1"], "budget"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_leaves_nothing(
+    others: list[str], word: str, theirs: Path, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(theirs)
+    start = None if any("--initial" in other for other in others) else "initial.safetensors"
+    assert audit(theirs, tmp_path / "out", *others, start=start) == 2
+    said = capsys.readouterr()
+    assert word in said.err
+    assert len([line for line in said.err.splitlines() if line.startswith("exhume:")]) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_several_names_with_commas(theirs: Path, tmp_path: Path) -> None:
+    names = "--attacks=gate-certificate,weight-difference"
+    assert audit(theirs, tmp_path, names, "--set=weight-difference.steps=5") == 0
+    assert set(account(tmp_path)["attacks"]) == {"gate-certificate", "weight-difference"}
+
+
+def test_no_flat_side_leaves_the_other_attack(theirs: Path, tmp_path: Path) -> None:
+    status = audit(theirs, tmp_path, "--set=weight-difference.steps=5", "--budget=0.02", model="smooth")
+    told = account(tmp_path)
+    assert "flat side" in told["applicability"][0]["reasons"][0]
+    assert status in (0, 3)
