@@ -1,0 +1,133 @@
+"""The distilled sets that several studies measure, by the names the paper gives them (Loo et al. 2023, Table 1)."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from exhume.attacks.weight_difference import WeightDifference
+from exhume.data import load
+from exhume.devices import resolve_device
+from exhume.distillation import KIP, RKIP, RKIPFinite, distil
+from exhume.evaluation.network import accuracy
+from exhume.experiments.study import Bench
+from exhume.kernels import InfiniteNTK, KernelRegression
+from exhume.models.mlp import MLP
+from exhume.records import AttackerView, Dataset, Split
+from exhume.training.losses import LOSSES
+from exhume.training.prediction import classify
+from exhume.training.trainer import train
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How much work goes into a distilled set, and into the networks that are trained on it."""
+
+    distilled: int = 20
+    width: int = 4096
+    steps: int = 3000
+    """Of RKIP."""
+    kip_steps: int = 8000
+    """Of KIP, which keeps improving at infinite width, and getting worse at finite width, long after RKIP is done."""
+    kip_rate: float = 0.003
+    finite_steps: int = 2000
+    """Of the reconstruction behind RKIP-finite."""
+    noise: float = 0.05
+    training_steps: int = 4000
+    stop_loss: float = 1e-5
+
+    @property
+    def model(self) -> MLP:
+        """The network of the paper: two hidden layers."""
+        return MLP(width=self.width, depth=2)
+
+
+def full(data: Dataset, recipe: Recipe, bench: Bench, seed: int) -> Dataset:
+    """Return the data as they are."""
+    return data
+
+
+def random_images(data: Dataset, recipe: Recipe, bench: Bench, seed: int) -> Dataset:
+    """Return as many real examples as a distilled set has, balanced."""
+    order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(seed))
+    classes = len(data.classes)
+    share = [order[data.train.labels[order] == label][: -(-recipe.distilled // classes)] for label in range(classes)]
+    chosen = torch.stack(share, 1).flatten()[: recipe.distilled]
+    return replace(data, train=Split(inputs=data.train.inputs[chosen], labels=data.train.labels[chosen]))
+
+
+def kip(data: Dataset, recipe: Recipe, bench: Bench, seed: int) -> Dataset:
+    """Return kernel inducing points."""
+    method = KIP(size=recipe.distilled, kernel=InfiniteNTK.of(recipe.model), steps=recipe.kip_steps,
+                 learning_rate=recipe.kip_rate)  # fmt: skip
+    return distil(data, method, seed=seed, device=bench.device, progress=bench.progress)
+
+
+def rkip(data: Dataset, recipe: Recipe, bench: Bench, seed: int, **settings: Any) -> Dataset:
+    """Return reconstruction inducing points."""
+    method = RKIP(size=recipe.distilled, kernel=InfiniteNTK.of(recipe.model), steps=recipe.steps, **settings)
+    return distil(data, method, seed=seed, device=bench.device, progress=bench.progress)
+
+
+def rkip_noise(data: Dataset, recipe: Recipe, bench: Bench, seed: int) -> Dataset:
+    """Return reconstruction inducing points with some pixels fixed to noise."""
+    return rkip(data, recipe, bench, seed, noise=recipe.noise)
+
+
+def rkip_finite(data: Dataset, recipe: Recipe, bench: Bench, seed: int) -> Dataset:
+    """Return what a reconstruction with too few candidates finds in one wide network."""
+    method = RKIPFinite(
+        size=recipe.distilled, model=recipe.model, attack=WeightDifference(balance=0.0, steps=recipe.finite_steps)
+    )
+    return distil(data, method, seed=seed, device=bench.device, progress=bench.progress)
+
+
+Maker = Callable[[Dataset, Recipe, Bench, int], Dataset]
+METHODS: Mapping[str, Maker] = {
+    "full data": full,
+    "KIP": kip,
+    "RKIP": rkip,
+    "RKIP 5% noise": rkip_noise,
+    "RKIP-finite": rkip_finite,
+    "random images": random_images,
+}
+
+
+def load_task(source: str, size: int, seed: int, test: int | None) -> Dataset:
+    """Load a source with the paper's task for it."""
+    tasks = {"cifar-10": "animal-vehicle", "digits": "odd-even", "mnist": "odd-even"}
+    return load(source, classes=tasks.get(source), size=size, seed=seed, test=test)
+
+
+def slug(name: str) -> str:
+    """Spell a name as part of a file name.
+
+    >>> slug("RKIP 5% noise")
+    'rkip-5-noise'
+    """
+    return "-".join("".join(c if c.isalnum() else " " for c in name.lower()).split())
+
+
+def network_trained_on(made: Dataset, recipe: Recipe, bench: Bench, seed: int, *, lazy: bool) -> AttackerView:
+    """Train a fresh network on ``made`` and return it on the study's device."""
+    settings: dict[str, Any] = {} if lazy else {"steps": recipe.training_steps, "stop_loss": recipe.stop_loss}
+    victim = train(
+        made, model=recipe.model, linearised=lazy, seed=1000 + seed, device=bench.device, progress=bench.progress,
+        **settings,
+    )  # fmt: skip
+    return victim.view().to(resolve_device(bench.device))
+
+
+def network_accuracy(view: AttackerView, data: Dataset, test: Split) -> float:
+    """Return the accuracy of a network on a test split, in per cent."""
+    return 100.0 * accuracy(view, data, test)
+
+
+def infinite_accuracy(made: Dataset, data: Dataset, test: Split, recipe: Recipe, bench: Bench) -> float:
+    """Return the test accuracy of kernel regression on ``made``, the network of infinite width, in per cent."""
+    where = resolve_device(bench.device)
+    inputs, asked = (data.to_model(x).to(where).double() for x in (made.train.inputs, test.inputs))
+    targets = LOSSES["mse"].targets(made, made.train).to(where)
+    machine = KernelRegression.fit(InfiniteNTK.of(recipe.model), inputs, targets)
+    return 100.0 * float((classify(machine(asked)).cpu() == test.labels).double().mean())

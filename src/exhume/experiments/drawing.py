@@ -1,0 +1,112 @@
+"""What the figures of studies share: dots with their spread, curves, and rows of images."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from torch import Tensor
+
+from exhume.records.record import Bounds
+from exhume.report.exhibits import picture
+from exhume.report.figures import GRID, INK, MUTED, TRAINED, plain_axes
+
+PALETTE = (TRAINED, "#3f6a8a", "#7a8b3c", "#8a5a83", "#c28f2c", INK, "#5f8f8a", "#9a4f5f")
+"""Told apart by lightness as well as hue; a study with more lines than colours needs two figures."""
+
+
+def named_lines(
+    lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, x: str, y: str, log_y: bool = False
+) -> Figure:
+    """Draw lines by name, each named at its right end."""
+    figure, axes = plain_axes(right=0.74)
+    for colour, (across, up) in zip(PALETTE * len(lines), lines.values(), strict=False):
+        axes.plot(across, up, color=colour, linewidth=1.8, marker="o", markersize=3)
+    if log_y:
+        axes.set_yscale("log")
+    axes.set(xlabel=x, ylabel=y)
+    names_beside(axes, {name: float(up[-1]) for name, (_, up) in lines.items() if len(up)})
+    return figure
+
+
+def names_beside(axes: Axes, heights: Mapping[str, float]) -> None:
+    """Write names at the right edge, at their heights but never over one another."""
+    axes.figure.draw_without_rendering()  # type: ignore[union-attr] # fixes the limits
+    to_axes = axes.transAxes.inverted()
+    places = {name: float(to_axes.transform(axes.transData.transform((0, y)))[1]) for name, y in heights.items()}
+    lowest = -0.02
+    for colour, name in sorted(zip(PALETTE * len(places), places, strict=False), key=lambda pair: places[pair[1]]):
+        lowest = max(places[name], lowest + 0.06)
+        axes.text(1.02, lowest, name, color=colour, fontsize=8, va="center", transform=axes.transAxes)
+
+
+def dot_rows(
+    rows: Sequence[str],
+    groups: Mapping[str, Sequence[tuple[float, float] | None]],
+    *,
+    x: str,
+    hollow: Mapping[str, Sequence[float | None]] | None = None,
+) -> Figure:
+    """Draw one row a name and one dot a group with its spread; hollow dots are somebody else's."""
+    figure = Figure(figsize=(6.4, 0.5 + 0.42 * len(rows)))
+    axes = figure.add_axes((0.24, 0.28 if len(rows) < 5 else 0.16, 0.73, 0.7 if len(rows) < 5 else 0.82))
+    _quiet(axes)
+    for place, (colour, (name, dots)) in enumerate(zip(PALETTE, groups.items(), strict=False)):
+        shift = 0.2 * (place - (len(groups) - 1) / 2)
+        for row, dot in enumerate(dots):
+            if dot is not None:
+                axes.errorbar(dot[0], row + shift, xerr=dot[1], fmt="o", color=colour, markersize=4.5, linewidth=1.2)
+            theirs = None if hollow is None else hollow[name][row]
+            if theirs is not None:
+                axes.plot(theirs, row + shift, "o", mfc="none", mec=colour, markersize=8, mew=0.8)
+        axes.plot([], [], "o", color=colour, label=name)
+    if hollow is not None:
+        axes.plot([], [], "o", mfc="none", mec=MUTED, markersize=8, mew=0.8, label="published")
+    axes.set_yticks(range(len(rows)), rows)
+    axes.invert_yaxis()
+    axes.set_xlabel(x)
+    axes.legend(fontsize=7, frameon=False, loc="upper left", labelcolor=INK)
+    return figure
+
+
+def image_rows(
+    rows: Mapping[str, Float[Tensor, "image ..."]],
+    bounds: Bounds | None,
+    framed: Mapping[str, Sequence[int]] | None = None,
+) -> Figure:
+    """Draw rows of images by name; images may be framed."""
+    tiles = {name: [picture(image, bounds) for image in images] for name, images in rows.items()}
+    columns = max(len(row) for row in tiles.values())
+    height, width = next(iter(tiles.values()))[0].shape[:2]
+    gap = max(1, width // 8)
+    canvas = np.full((len(rows) * (height + gap), columns * (width + gap), 4), 255, np.uint8)
+    canvas[..., 3] = 0
+    for line, row in enumerate(tiles.values()):
+        for place, tile in enumerate(row):
+            top, left = line * (height + gap), place * (width + gap)
+            canvas[top : top + height, left : left + width, :3] = tile
+            canvas[top : top + height, left : left + width, 3] = 255
+    inches = 9.0 / canvas.shape[1]
+    figure = Figure(figsize=(10.4, canvas.shape[0] * inches + 0.1))
+    axes = figure.add_axes((1.3 / 10.4, 0.0, 9.0 / 10.4, 1.0))
+    axes.imshow(canvas, interpolation="nearest")
+    axes.set_axis_off()
+    for line, name in enumerate(tiles):
+        middle = line * (height + gap) + height / 2
+        axes.text(-0.02 * canvas.shape[1], middle, name, ha="right", va="center", fontsize=8, color=MUTED)
+        for place in (framed or {}).get(name, ()):
+            corner = place * (width + gap) - 1.0, line * (height + gap) - 1.0
+            axes.add_patch(Rectangle(corner, width + 1, height + 1, fill=False, edgecolor=TRAINED, linewidth=1.4))
+    return figure
+
+
+def _quiet(axes: Axes) -> None:
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(GRID)
+    axes.tick_params(which="both", color=GRID, labelcolor=MUTED, labelsize=8, left=False)
+    axes.xaxis.label.set(color=INK, fontsize=9)
+    axes.grid(axis="x", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
