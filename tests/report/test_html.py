@@ -93,7 +93,7 @@ def test_figures_follow_the_colours_of_the_page():
         assert "var(--ink)" in chart
         assert "#262320" not in chart
         assert 'role="img" aria-label="' in chart
-    assert ":root[data-theme=\"dark\"] { --ink:" in text
+    assert ':root[data-theme="dark"] { --ink:' in text
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (30,)])
