@@ -28,7 +28,7 @@ class Recipe:
     width: int = 4096
     steps: int = 3000
     """Of RKIP."""
-    kip_steps: int = 8000
+    kip_steps: int = 10_000
     """Of KIP, which keeps improving at infinite width, and getting worse at finite width, long after RKIP is done."""
     kip_rate: float = 0.003
     finite_steps: int = 2000
