@@ -16,7 +16,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from exhume.errors import WeightsError
+from exhume.errors import WeightsError, in_a_line
 
 CONTAINERS = ("state_dict", "model_state_dict", "model")
 """Where training scripts put the weights among other things."""
@@ -60,7 +60,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
     try:
         return safetensors.torch.load_file(path)
     except (safetensors.SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:
-        raise WeightsError(f"{path} is truncated or not a safetensors file ({_line(error)}).") from error
+        raise WeightsError(f"{path} is truncated or not a safetensors file ({in_a_line(error)}).") from error
 
 
 def _read_pytorch(path: Path) -> object:
@@ -75,7 +75,7 @@ def _read_pytorch(path: Path) -> object:
             "save its state_dict alone, best as safetensors."
         ) from error
     except Exception as error:  # a damaged archive provokes errors of every kind, none of which concerns the reader
-        raise WeightsError(f"{path} is truncated or not a PyTorch checkpoint ({_line(error)}).") from error
+        raise WeightsError(f"{path} is truncated or not a PyTorch checkpoint ({in_a_line(error)}).") from error
 
 
 def _refuse_expanding(path: Path) -> None:
@@ -131,9 +131,3 @@ def _strip_prefixes(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def _short(name: object) -> str:
     return reprlib.repr(name)
-
-
-def _line(error: BaseException) -> str:
-    """Return the start of the first line of an error, which is where libraries say what is wrong."""
-    lines = str(error).splitlines() or [type(error).__name__]
-    return lines[0][:120].rstrip(". ")

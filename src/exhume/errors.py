@@ -1,6 +1,16 @@
 """What can go wrong, each error one sentence a person can act on."""
 
 
+def in_a_line(error: BaseException) -> str:
+    r"""Return the start of the first line of an error, which is where libraries say what is wrong.
+
+    >>> in_a_line(ValueError("the file is too short.\nExpected 3 bytes, got 1"))
+    'the file is too short'
+    """
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0][:160].rstrip(". ")
+
+
 class ExhumeError(Exception):
     """The base of every error exhume raises on purpose; the command line prints it and exits with 2."""
 

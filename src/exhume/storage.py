@@ -14,7 +14,7 @@ import safetensors
 from safetensors.torch import save as serialise
 from torch import Tensor
 
-from exhume.errors import RecordError
+from exhume.errors import RecordError, in_a_line
 
 FORMAT = "exhume-1"
 
@@ -60,7 +60,7 @@ def load_bundle(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor
             tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         values = json.loads(header.get("values", "null"))
     except (safetensors.SafetensorError, ValueError, OSError, RecursionError) as error:
-        raise RecordError(f"{path} is truncated or not a safetensors file ({error}).") from error
+        raise RecordError(f"{path} is truncated or not a safetensors file ({in_a_line(error)}).") from error
     if header.get("format") != FORMAT or header.get("kind") != kind or not isinstance(values, dict):
         raise RecordError(f"{path} is not a saved {kind} of this version of exhume ({FORMAT}).")
     return values, tensors

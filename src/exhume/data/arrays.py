@@ -13,7 +13,7 @@ from torch import Tensor
 
 from exhume.data.labels import class_names, encode
 from exhume.data.source import LARGEST_SOURCE, Examples, Source, standardise
-from exhume.errors import DataError
+from exhume.errors import DataError, in_a_line
 from exhume.records.record import Bounds
 
 NAMES = (("x", "y"), ("x_train", "y_train"))
@@ -63,7 +63,7 @@ def read_arrays(path: Path) -> dict[str, Array]:
     except DataError:
         raise
     except Exception as error:  # NumPy parses headers as Python source, whose errors are no closed list
-        raise DataError(f"{path} is truncated or not a NumPy .npz archive ({error}).") from error
+        raise DataError(f"{path} is truncated or not a NumPy .npz archive ({in_a_line(error)}).") from error
 
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> Array:

@@ -76,8 +76,8 @@ def _read(
     inputs = inputs if offset is None else inputs + offset.to(inputs)
     if bounds is not None:
         _check_range(inputs, bounds, f"{x} in {path}")
-    if len(arrays[y]) != len(inputs):
-        raise DataError(f"{path} has {len(inputs)} inputs but {len(arrays[y])} labels; they do not belong together.")
+    if arrays[y].ndim == 0 or len(arrays[y]) != len(inputs):
+        raise DataError(f"{path} has {len(inputs)} inputs but labels of shape {arrays[y].shape}: not one each.")
     return inputs, None if _is_regression(arrays[y]) else read_labels(arrays[y], f"{y} in {path}")
 
 

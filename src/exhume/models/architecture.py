@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from exhume.errors import ExhumeError, RecordError
+from exhume.errors import ExhumeError, RecordError, in_a_line
 
 
 def choose(setting: str, value: str, known: Collection[str]) -> None:
@@ -55,4 +55,4 @@ class Architecture(ABC):
         try:
             return known(**settings)
         except TypeError as error:
-            raise RecordError(f"The settings of architecture {kind} in the file do not fit: {error}.") from error
+            raise RecordError(f"The settings of {kind} in the file do not fit: {in_a_line(error)}.") from error

@@ -1,0 +1,280 @@
+"""Ten thousand hostile files: each loader ends in a result or in one clear sentence, and leaves nothing behind.
+
+Never a traceback of another kind, a hang, or a half-written file. Files are valid ones that were cut, flipped, spliced
+or re-headed, and files made of odd names, shapes, types and values. Every case runs in this process.
+"""
+
+import io
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save, save_file
+from torch import Tensor, nn
+
+from exhume.auditing import Condition
+from exhume.auditing.keeping import kept
+from exhume.checkpoints import load_weights
+from exhume.cli.attack_settings import build_every, plain_value
+from exhume.cli.own_model import parse_seeds
+from exhume.data.arrays import read_npz
+from exhume.data.idx import read_idx
+from exhume.data.own import read_own
+from exhume.data.tables import read_csv
+from exhume.errors import ExhumeError
+from exhume.evaluation import evaluate
+from exhume.models.mlp import MLP
+from exhume.records import AttackerView, Audit, Dataset, Outcome, Reconstruction, Split, Victim
+from exhume.training.resumption import Checkpoint
+
+SLOWEST = 5.0
+"""Seconds that no case may take, however busy the machine is."""
+
+
+def cases(count: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Try so many cases, always the same ones."""
+    return settings(
+        max_examples=count,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
+
+
+@contextmanager
+def clear_words(folder: Path) -> Iterator[None]:
+    """Let a clear error pass, and nothing else; no file may appear or vanish, and no case may take long."""
+    before, started = sorted(folder.iterdir()), time.monotonic()
+    try:
+        yield
+    except ExhumeError as error:
+        said = str(error)
+        assert said.strip(), "an error says something"
+        assert "\n" not in said.strip(), f"an error is one sentence, not {said!r}"
+    assert sorted(folder.iterdir()) == before
+    assert time.monotonic() - started < SLOWEST
+
+
+damage = st.tuples(
+    st.sampled_from(["cut", "flip", "set", "drop", "repeat", "insert", "swap", "length", "zeros"]),
+    st.floats(0, 1, exclude_max=True),
+    st.integers(0, 255),
+    st.integers(0, 400),
+)
+
+
+def damaged(content: bytes, wounds: list[tuple[str, float, int, int]]) -> bytes:
+    """Return the content after a few accidents, half of them near its beginning, where headers are."""
+    data = bytearray(content)
+    for how, where, value, count in wounds:
+        if not data:
+            break
+        place = int(where * (min(len(data), 400) if value % 2 else len(data)))
+        if how == "cut":
+            del data[place:]
+        elif how == "flip":
+            data[place] ^= 1 << value % 8
+        elif how == "set":
+            data[place] = value
+        elif how == "drop":
+            del data[place : place + count]
+        elif how == "repeat":
+            data[place:place] = data[place : place + count]
+        elif how == "insert":
+            data[place:place] = bytes([value]) * count
+        elif how == "swap":
+            data[place : place + count] = data[place : place + count][::-1]
+        elif how == "length":
+            data[:8] = (value << 8 * (count % 8)).to_bytes(8, "little")
+        else:
+            data[place : place + count] = bytes(len(data[place : place + count]))
+    return bytes(data)
+
+
+wounds = st.lists(damage, min_size=1, max_size=3)
+seeds = torch.Generator().manual_seed(0)
+
+
+def weights() -> dict[str, Tensor]:
+    return {"1.weight": torch.randn(6, 4, generator=seeds), "1.bias": torch.randn(6, generator=seeds)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fuzzed")
+
+
+@pytest.fixture(scope="module")
+def valid(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """One valid file of every kind, as bytes."""
+    place = tmp_path_factory.mktemp("valid")
+    split = Split(inputs=torch.rand(4, 1, 3, 3, generator=seeds), labels=torch.tensor([0, 1, 0, 1]))
+    data = Dataset(name="tiny", train=split, holdout=split, classes=("a", "b"), bounds=(0.0, 1.0))
+    network = MLP(width=5, depth=1)
+    start = network.build((1, 3, 3), 1, torch.Generator().manual_seed(0)).state_dict()
+    victim = Victim(
+        architecture=network, initial=start, final={name: weight + 1 for name, weight in start.items()},
+        input_shape=(1, 3, 3), outputs=1, bounds=(0.0, 1.0), dataset="tiny",
+    )  # fmt: skip
+    found = Reconstruction(
+        inputs=split.inputs[:2],
+        certified=torch.tensor([True, False]),
+        confidence=torch.tensor([1.0, 0.5]),
+        outcome=Outcome.PARTIAL,
+    )
+    data.save(place / "dataset")
+    victim.save(place / "victim")
+    victim.view().save(place / "view")
+    found.save(place / "reconstruction")
+    evaluate(found, data).save(place / "audit")
+    Checkpoint(place / "checkpoint", "me", "search").save({"step": 3}, weights())
+    save_file(weights(), place / "safetensors")
+    torch.save({"state_dict": weights(), "epoch": 3}, place / "pt")
+    np.savez(place / "npz", x=np.random.default_rng(0).random((4, 1, 3, 3)), y=np.array([0, 1, 0, 1]))
+    (place / "npz.npz").rename(place / "npz")
+    (place / "csv").write_text("a,b,class\n1,2.5,x\n3,4,y\n5,6,x\n7,8,y\n")
+    (place / "idx").write_bytes(bytes([0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 2, *range(8)]))
+    return {path.name: path.read_bytes() for path in place.iterdir()}
+
+
+def tiny_module() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 1))
+
+
+LOADERS: dict[str, tuple[str, Callable[[Path], object], int]] = {
+    "safetensors": ("weights.safetensors", load_weights, 2000),
+    "pt": ("weights.pt", load_weights, 1500),
+    "dataset": ("record", Dataset.load, 500),
+    "victim": ("record", Victim.load, 500),
+    "view": ("record", AttackerView.load, 500),
+    "reconstruction": ("record", Reconstruction.load, 500),
+    "audit": ("record", Audit.load, 500),
+    "checkpoint": ("record", lambda path: Checkpoint(path, "me", "search").load(), 500),
+    "npz": ("data.npz", read_npz, 900),
+    "csv": ("data.csv", lambda path: read_csv(path, "class"), 700),
+    "idx": ("data-idx", lambda path: read_idx(path, 3), 500),
+}
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_damaged_files(kind: str, valid: dict[str, bytes], folder: Path) -> None:
+    name, load, count = LOADERS[kind]
+    place = folder / kind
+    place.mkdir()
+    file = place / name
+    file.write_bytes(valid[kind])
+    load(file)  # the file is valid before it is damaged
+
+    @cases(count)
+    @given(wounds)
+    def one(accident: list[tuple[str, float, int, int]]) -> None:
+        file.write_bytes(damaged(valid[kind], accident))
+        with clear_words(place):
+            load(file)
+
+    one()
+
+
+shapes = st.lists(st.integers(0, 5), max_size=4).map(tuple)
+dtypes = st.sampled_from(
+    [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int8, torch.bool, torch.complex64]
+)
+names = st.one_of(
+    st.sampled_from(["1.weight", "1.bias", "3.weight", "3.bias", "module.1.weight", "model.1.bias", "", "_orig_mod."]),
+    st.text(max_size=12),
+)
+fillings = st.sampled_from([0.0, 1.0, -3.5, float("nan"), float("inf"), 65504.0])
+
+
+@st.composite
+def state_dicts(draw: st.DrawFn) -> dict[str, Tensor]:
+    parts = draw(st.dictionaries(names, st.tuples(shapes, dtypes, fillings), max_size=5))
+    fitting = {"1.weight": (6, 4), "1.bias": (6,), "3.weight": (1, 6), "3.bias": (1,)}
+    made = {}
+    for name, (shape, dtype, filling) in parts.items():
+        value = filling if dtype.is_floating_point or dtype.is_complex else int(filling == filling)
+        made[name] = torch.full(fitting.get(name, shape) if len(shape) % 2 else shape, value, dtype=dtype)
+    return made
+
+
+@cases(700)
+@given(state_dicts(), st.booleans(), st.sampled_from([None, "state_dict", "model"]))
+def test_state_dicts_of_every_kind_and_shape(
+    folder: Path, made: dict[str, Tensor], as_pickle: bool, inside: str | None
+) -> None:
+    place = folder / "states"
+    place.mkdir(exist_ok=True)
+    (place / "w.pt").unlink(missing_ok=True)
+    (place / "w.safetensors").unlink(missing_ok=True)
+    file = place / ("w.pt" if as_pickle else "w.safetensors")
+    if as_pickle:
+        buffer = io.BytesIO()
+        torch.save(made if inside is None else {inside: made}, buffer)
+        file.write_bytes(buffer.getvalue())
+    else:
+        try:
+            file.write_bytes(save(made))
+        except Exception:  # not every name is one that safetensors writes
+            return
+    with clear_words(place):
+        read = load_weights(file, ("1.weight", "1.bias", "3.weight", "3.bias"))
+        AttackerView(model=tiny_module(), initial=read, final=read, input_shape=(4,), bounds=None)
+
+
+kinds = st.sampled_from(["float32", "float64", "int64", "uint8", "bool", "U3", "complex64", "M8[s]", "S2", "f2"])
+
+
+@cases(700)
+@given(shapes, kinds, shapes, kinds, st.integers(-300, 300))
+def test_arrays_of_every_kind_and_shape(
+    folder: Path, x_shape: tuple[int, ...], x_kind: str, y_shape: tuple[int, ...], y_kind: str, filling: int
+) -> None:
+    place = folder / "arrays"
+    place.mkdir(exist_ok=True)
+    file = place / "own.npz"
+    x, y = (np.full(shape, abs(filling) % 128 if "u" in kind else filling).astype(kind)
+            for shape, kind in ((x_shape, x_kind), (y_shape, y_kind)))  # fmt: skip
+    np.savez(file, x=x, y=y)
+    with clear_words(place):
+        read_own(file, file, input_shape=x_shape[1:] or (1,), bounds=(0.0, 1.0) if filling % 2 else None)
+    with clear_words(place):
+        read_npz(file)
+
+
+@cases(300)
+@given(st.one_of(st.text(max_size=40), st.from_regex(r"seed:[0-9,-]{0,12}", fullmatch=True)))
+def test_words_of_the_command_line(folder: Path, text: str) -> None:
+    place = folder / "words"
+    place.mkdir(exist_ok=True)
+    with clear_words(place):
+        assert len(parse_seeds([text])) <= 10**7
+    with clear_words(place):
+        Condition.read(text)
+    with clear_words(place):
+        build_every([text])
+    plain_value(text)
+
+
+@cases(300)
+@given(
+    st.one_of(
+        st.text(max_size=60), st.recursive(st.none() | st.integers() | st.text(max_size=5), st.lists).map(json.dumps)
+    )
+)
+def test_words_that_a_result_is_whole(folder: Path, text: str) -> None:
+    place = folder / "requests"
+    place.mkdir(exist_ok=True)
+    (place / "request.json").write_text(text, errors="surrogatepass")
+    assert kept(place / "reconstruction.safetensors", "digest") is None
+
+
+def test_ten_thousand_cases_at_least() -> None:
+    assert sum(count for _, _, count in LOADERS.values()) + 700 + 700 + 300 + 300 >= 10_000
