@@ -106,7 +106,7 @@ def slug(name: str) -> str:
     >>> slug("RKIP 5% noise")
     'rkip-5-noise'
     """
-    return "-".join("".join(c if c.isalnum() else " " for c in name.lower()).split())
+    return "-".join("".join(c if c.isalnum() and c.isascii() else " " for c in name.lower()).split())
 
 
 def network_trained_on(made: Dataset, recipe: Recipe, bench: Bench, seed: int, *, lazy: bool) -> AttackerView:

@@ -1,0 +1,33 @@
+"""What owners do to weights before they release them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from exhume.records import AttackerView
+
+
+def noisy(view: AttackerView, std: float, seed: int) -> AttackerView:
+    """Add Gaussian noise to every released weight."""
+    generator = torch.Generator().manual_seed(seed)
+    return replace(
+        view,
+        final={name: w + std * torch.randn(w.shape, generator=generator).to(w) for name, w in view.final.items()},
+    )
+
+
+def rounded(view: AttackerView, dtype: torch.dtype) -> AttackerView:
+    """Release weights in a shorter floating-point format."""
+    return replace(view, final={name: weight.to(dtype).to(weight) for name, weight in view.final.items()})
+
+
+def quantised(view: AttackerView, levels: int = 127) -> AttackerView:
+    """Release weights as whole numbers of as many levels to either side, with one scale a tensor (int8: 127)."""
+    return replace(view, final=_quantised(view.final, levels))
+
+
+def _quantised(weights: Mapping[str, Tensor], levels: int) -> dict[str, Tensor]:
+    scales = {name: weight.abs().max().clamp(min=1e-30) / levels for name, weight in weights.items()}
+    return {name: (weight / scales[name]).round() * scales[name] for name, weight in weights.items()}
