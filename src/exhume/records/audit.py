@@ -128,7 +128,7 @@ class Audit(Record):
         return len(set(self.train.nearest_examples[true].tolist()))
 
     def to_json(self) -> dict[str, Any]:
-        """Return what ``audit.json`` holds, for machines; ``docs/evaluation.md`` explains every key."""
+        """Return what ``audit.json`` holds, for machines; ``docs/reference/audit-json.md`` explains every key."""
         found, train = self.found, self.train
         findings = {
             "schema_version": SCHEMA_VERSION,

@@ -1,0 +1,83 @@
+"""Data of somebody's own model, in the units the model takes."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from exhume.data.own import read_own
+from exhume.errors import DataError
+
+
+def saved(path: Path, x: np.ndarray, y: object) -> Path:
+    np.savez(path, x=x, y=np.asarray(y))
+    return path
+
+
+PICTURES = np.random.default_rng(0).random((4, 1, 3, 3)).astype(np.float32)
+
+
+def test_inputs_and_labels_are_what_the_model_takes(tmp_path: Path) -> None:
+    train, holdout = saved(tmp_path / "a.npz", PICTURES, [0, 2, 2, 0]), saved(tmp_path / "b.npz", PICTURES[:2], [1, 0])
+    data = read_own(train, holdout, input_shape=(1, 3, 3), bounds=(0.0, 1.0))
+    assert torch.equal(data.train.inputs, torch.from_numpy(PICTURES))
+    assert data.train.labels.tolist() == [0, 2, 2, 0], "indices stay those of the model's outputs"
+    assert data.classes == ("0", "1", "2")
+    assert data.name == "a"
+    assert len(data.holdout) == 2
+
+
+def test_an_offset_is_added_back(tmp_path: Path) -> None:
+    file = saved(tmp_path / "a.npz", PICTURES - 0.5, [0, 1, 0, 1])
+    offset = torch.tensor([0.5]).reshape(1, 1, 1)
+    data = read_own(file, None, input_shape=(1, 3, 3), bounds=(0.0, 1.0), offset=offset)
+    assert torch.allclose(data.train.inputs, torch.from_numpy(PICTURES))
+    assert torch.allclose(data.to_model(data.train.inputs), torch.from_numpy(PICTURES - 0.5))
+    assert len(data.holdout) == 0
+
+
+def test_bytes_are_pixels_where_the_range_is_one(tmp_path: Path) -> None:
+    file = saved(tmp_path / "a.npz", np.full((2, 3, 3), 255, np.uint8), [0, 1])
+    one = read_own(file, None, input_shape=(1, 3, 3), bounds=(0.0, 1.0))
+    assert one.train.inputs.shape == (2, 1, 3, 3)
+    assert one.train.inputs.max() == 1
+    assert read_own(file, None, input_shape=(1, 3, 3), bounds=(0.0, 255.0)).train.inputs.max() == 255
+
+
+@pytest.mark.parametrize(
+    ("y", "classes", "labels"),
+    [
+        ([-1, 1, 1, -1], ("-1", "1"), [0, 1, 1, 0]),
+        (["dog", "cat", "cat", "dog"], ("cat", "dog"), [1, 0, 0, 1]),
+        ([1.0, 0.0, 1.0, 0.0], ("0", "1"), [1, 0, 1, 0]),
+        ([[1], [0], [1], [0]], ("0", "1"), [1, 0, 1, 0]),
+        ([0.5, 0.25, 1.5, 2.0], ("",), [0, 0, 0, 0]),
+        ([10**9, 5, 5, 5], ("5", "1000000000"), [1, 0, 0, 0]),
+        ([0, 0, 0, 0], ("0", "1"), [0, 0, 0, 0]),
+    ],
+)
+def test_labels_of_every_kind(y: object, classes: tuple[str, ...], labels: list[int], tmp_path: Path) -> None:
+    data = read_own(saved(tmp_path / "a.npz", PICTURES, y), None, input_shape=(1, 3, 3), bounds=None)
+    assert (data.classes, data.train.labels.tolist()) == (classes, labels)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "word"),
+    [
+        (PICTURES * 2, [0, 1, 0, 1], "outside of the range"),
+        (PICTURES[:, :, :2], [0, 1, 0, 1], "the model takes"),
+        (PICTURES, [0, 1, 0], "not one each"),
+        (PICTURES * np.nan, [0, 1, 0, 1], "NaN"),
+        (PICTURES.astype("U5"), [0, 1, 0, 1], "must hold numbers"),
+        (PICTURES[:0], [], "must hold numbers"),
+    ],
+)
+def test_what_does_not_fit_is_said(x: np.ndarray, y: object, word: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=word):
+        read_own(saved(tmp_path / "a.npz", x, y), None, input_shape=(1, 3, 3), bounds=(0.0, 1.0))
+
+
+def test_a_missing_file_is_said(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="There is no file"):
+        read_own(tmp_path / "a.npz", None, input_shape=(1, 3, 3), bounds=None)
