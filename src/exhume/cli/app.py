@@ -6,7 +6,7 @@ from typing import Annotated, cast
 
 import typer
 
-from exhume.cli import attack, audit, data, demo, evaluate, reproduce, train
+from exhume.cli import attack, audit, data, demo, distil, evaluate, reproduce, train
 from exhume.cli.invocation import called_with
 from exhume.version import __version__
 
@@ -31,6 +31,7 @@ app.command("train")(train.train_command)
 app.command("attack")(attack.attack_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("audit")(audit.audit_command)
+app.command("distil")(distil.distil_command)
 app.command("reproduce")(reproduce.reproduce_command)
 
 

@@ -1,0 +1,104 @@
+"""``exhume distil``: a small set to train on in place of the data, and what it copies of them."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from exhume.cli import options
+from exhume.cli.options import DATA, MODEL
+from exhume.cli.run_folder import RunFolder
+from exhume.cli.voice import speaking
+from exhume.data import load
+from exhume.distillation import KIP, RKIP, Distillation, RKIPFinite, distil
+from exhume.errors import ExhumeError
+from exhume.evaluation import find_copies
+from exhume.kernels import InfiniteNTK
+from exhume.models.mlp import MLP
+from exhume.report.distilled import beside_nearest
+from exhume.report.figures import save_figure
+from exhume.storage import write_json
+
+METHOD = "Distillation"
+
+
+def distil_command(
+    *,
+    data: Annotated[
+        str, typer.Option("--data", help="A known source, an .npz or .csv file, or a folder.", rich_help_panel=DATA)
+    ],
+    classes: options.ClassesOption = None,
+    size: options.SizeOption = None,
+    label: options.LabelOption = None,
+    centre: options.CentreOption = True,
+    data_dir: options.DataDirOption = None,
+    method: Annotated[
+        Literal["kip", "rkip", "rkip-finite"], typer.Option(help="What to minimise.", rich_help_panel=METHOD)
+    ] = "rkip",
+    distilled: Annotated[int, typer.Option(min=1, help="Examples to make.", rich_help_panel=METHOD)] = 20,
+    labels: Annotated[
+        Literal["fixed", "learned"], typer.Option(help="Plain labels, or optimised ones.", rich_help_panel=METHOD)
+    ] = "fixed",
+    noise: Annotated[
+        float, typer.Option(help="The fraction of values fixed to noise, against copying.", rich_help_panel=METHOD)
+    ] = 0.0,
+    min_distance: Annotated[
+        float | None, typer.Option(help="The least distance to any training example.", rich_help_panel=METHOD)
+    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Of the optimisation.", rich_help_panel=METHOD)] = None,
+    width: Annotated[
+        int, typer.Option(min=1, help="Units a layer of the network to be trained.", rich_help_panel=MODEL)
+    ] = 1024,
+    depth: Annotated[int, typer.Option(min=0, help="Its hidden layers.", rich_help_panel=MODEL)] = 2,
+    out: options.OutOption = Path("out/distilled"),
+    seed: options.SeedOption = 0,
+    device: options.DeviceOption = "auto",
+    as_json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
+    debug: options.DebugOption = False,
+) -> None:
+    """Distil a data set and say which training examples the result copies.
+
+    Interrupted, the same command continues.
+    """
+    with speaking(as_json=as_json, quiet=quiet, debug=debug) as voice:
+        model = MLP(width=width, depth=depth)
+        chosen = _method(
+            method, model, size=distilled, labels=labels, noise=noise, min_distance=min_distance, steps=steps
+        )
+        real = load(data, classes=classes, size=size, label=label, centre=centre, data_dir=data_dir, seed=seed)
+        folder = RunFolder(out)
+        checkpoint = folder.checkpoint("distillation")
+        with folder.open():
+            with voice.progress(checkpoint) as progress:
+                made = distil(real, chosen, seed=seed, device=device, progress=progress, checkpoint=checkpoint)
+            copies = find_copies(made, real)
+            made.save(folder.data)
+            figure = beside_nearest(made, real, copies)
+            if figure is not None:
+                save_figure(figure, folder.path / "distilled")
+            account = {
+                "dataset": real.name,
+                "training_size": len(real.train),
+                "method": repr(chosen),
+                "seed": seed,
+                "copies": copies.to_json(),
+            }
+            write_json(folder.path / "distilled.json", account)
+            folder.forget("distillation")
+        voice.give(account)
+        voice.say(f"{made.name}, from {len(real.train)} examples")
+        voice.say(copies.sentence, style="bold")
+        voice.say(f"Kept in {folder.data}; for machines, {folder.path / 'distilled.json'}.")
+
+
+def _method(name: str, model: MLP, *, size: int, steps: int | None, **settings: Any) -> Distillation:
+    given: dict[str, Any] = {} if steps is None else {"steps": steps}
+    if name == "rkip-finite":
+        if settings != {"labels": "fixed", "noise": 0.0, "min_distance": None}:
+            raise ExhumeError("rkip-finite takes neither --labels, --noise nor --min-distance; choose rkip or kip.")
+        finite = RKIPFinite(size=size, model=model)
+        return replace(finite, attack=replace(finite.attack, **given))
+    kind = {"kip": KIP, "rkip": RKIP}[name]
+    return kind(size=size, kernel=InfiniteNTK.of(model), **settings, **given)

@@ -1,0 +1,25 @@
+"""A distilled set beside the training examples it comes nearest to."""
+
+from matplotlib.figure import Figure
+
+from exhume.evaluation.copies import Copies
+from exhume.records import Dataset
+from exhume.report.gallery import image_rows
+
+ACROSS = 20
+
+
+def beside_nearest(made: Dataset, data: Dataset, copies: Copies) -> Figure | None:
+    """Draw distilled images above the nearest training images, copies framed; None for tables."""
+    images = made.train.inputs
+    if images.ndim not in (3, 4) or min(images.shape[-2:]) < 2:
+        return None
+    copying = set(copies.pairs[:, 0].tolist())
+    rows, framed = {}, {}
+    for first in range(0, len(images), ACROSS):
+        some = images[first : first + ACROSS]
+        name = "distilled" if first == 0 else f"distilled, from {first + 1}"
+        rows[name] = some
+        rows[name.replace("distilled", "nearest")] = data.train.inputs[copies.nearest[first : first + ACROSS]]
+        framed[name] = [place for place in range(len(some)) if first + place in copying]
+    return image_rows(rows, data.bounds, framed)

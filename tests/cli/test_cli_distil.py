@@ -1,0 +1,61 @@
+"""``exhume distil``: what it leaves, what it says, and that it continues."""
+
+import json
+
+import pytest
+import torch
+
+from exhume import Dataset, load
+from exhume.cli import main
+
+COMMAND = ["distil", "--data", "digits", "--classes", "odd-even", "--size", "20", "--steps", "60", "--device", "cpu"]
+
+
+def test_a_distilled_set_is_left_with_its_picture_and_its_copies(tmp_path, capsys):
+    assert main([*COMMAND, "--distilled", "8", "--noise", "0.1", "--out", str(tmp_path)]) == 0
+    made = Dataset.load(tmp_path / "data.safetensors")
+    assert made.train.inputs.shape == (8, 1, 8, 8)
+    assert {"distilled.png", "distilled.svg", "distilled.json"} <= {path.name for path in tmp_path.iterdir()}
+    assert not (tmp_path / "checkpoints").exists()
+    assert "training examples lie nearer" in capsys.readouterr().out
+
+
+def test_the_account_is_for_machines_too(tmp_path, capsys):
+    assert main([*COMMAND, "--method", "kip", "--distilled", "4", "--json", "--out", str(tmp_path)]) == 0
+    account = json.loads(capsys.readouterr().out)
+    assert account == json.loads((tmp_path / "distilled.json").read_text())
+    assert account["copies"]["copied_examples"] == 0
+    assert account["method"].startswith("KIP(size=4")
+
+
+def test_the_same_command_makes_the_same_set(tmp_path):
+    for place in ("a", "b"):
+        assert main([*COMMAND, "--distilled", "4", "--quiet", "--out", str(tmp_path / place)]) == 0
+    first, second = (Dataset.load(tmp_path / place / "data.safetensors") for place in ("a", "b"))
+    assert first == second
+    assert torch.equal(first.holdout.inputs, load("digits", classes="odd-even", size=20).holdout.inputs)
+
+
+def test_a_reconstruction_can_be_distilled_into(tmp_path):
+    command = [*COMMAND, "--method", "rkip-finite", "--width", "64", "--distilled", "4", "--out", str(tmp_path)]
+    assert main(command) == 0
+    assert Dataset.load(tmp_path / "data.safetensors").train.targets.shape == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (["--noise", "1.5"], "fraction of noise"),
+        (["--method", "rkip-finite", "--noise", "0.1"], "rkip-finite takes neither"),
+        (["--min-distance", "-1"], "least distance"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(wrong, sentence, tmp_path, capsys):
+    assert main([*COMMAND, *wrong, "--out", str(tmp_path / "out")]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_table_is_distilled_without_a_picture(tmp_path):
+    command = ["distil", "--data", "breast-cancer", "--size", "40", "--steps", "30", "--distilled", "6"]
+    assert main([*command, "--device", "cpu", "--out", str(tmp_path)]) == 0
+    assert not (tmp_path / "distilled.png").exists()
