@@ -1,7 +1,7 @@
 """Exact, certified recovery of training inputs from the first layer's weight change."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -9,41 +9,17 @@ from torch import Tensor
 
 from exhume.attacks.attack import Attack
 from exhume.attacks.first_layer import FLAT_SIDED, backward_signals, first_layer
-from exhume.attacks.gate_check import (
-    COVERED,
-    PRECISE,
-    SINGLE_INPUT,
-    agreement,
-    check,
-    coverage,
-    entangled,
-    fitted_inputs,
-    log_p_generic,
-    missing_directions,
-    reduced,
-    refined,
-    sharpen,
-    shows_zero,
-    without_culprits,
-)
-from exhume.attacks.gate_search import RowProblem, SearchSettings, random_starts, row_problem, rows_of, search
+from exhume.attacks.gate_check import PRECISE, check, entangled, log_p_generic
+from exhume.attacks.gate_rounds import LATE, Hunt
+from exhume.attacks.gate_search import RowProblem, row_problem
 from exhume.attacks.subspace import InputSubspace, input_subspace
 from exhume.errors import Refusal
 from exhume.progress import Progress
 from exhume.records import AttackerView, Outcome, Reconstruction
+from exhume.training.resumption import Checkpoint, fingerprint
 
 OUTSIDE = 0.05
 """By which part of their range values may lie outside of it: the weights' noise."""
-NEARLY_AS_SPARSE = 0.8
-"""How many zeros, relative to rows found before, a row must have; those on their way to a true row have fewer."""
-SAME_ROW = 0.98
-"""Rows with a larger cosine are the same row found twice."""
-STARTS_PER_ROW, LEAST_STARTS = 8, 32
-"""How many candidates a missing row is worth, and how many a round takes at least."""
-FEW_MISSING = 3
-"""With so few rows missing, their inputs are known well enough to be taken at their word."""
-WORTH_ANOTHER_LOOK = 24
-"""How many candidates a round are taken further."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,30 +63,31 @@ class GateCertificate(Attack):
         problem = row_problem(
             subspace, tuple(backward_signals(view, weights, subspace.layer) for weights in (view.initial, view.final))
         )
-        found = torch.zeros(0, problem.rank).to(problem.rows)
-        tried, idle = 0, 0
-        warm = self._warm_starts(view, problem, generator, progress)
-        for round_number in range(self.rounds):
-            progress("recover", len(found), problem.rank, f"round {round_number + 1}")
-            directions, strengths = missing_directions(problem, found)
-            most = max(64, 3 * problem.rank) if self.starts is None else self.starts
-            count = min(most, max(LEAST_STARTS, STARTS_PER_ROW * len(strengths)))
-            starts = random_starts(problem, directions, strengths, count, generator)
-            if warm is not None and round_number == 0:
-                starts = torch.cat([warm, starts])
-            rows, _ = search(problem, starts, directions, STRATEGIES[round_number % len(STRATEGIES)])
-            if directions.shape[1] <= FEW_MISSING:
-                rows = torch.cat([rows, rows_of(problem, starts, generator)])
-            tried += len(rows)
-            before = len(found)
-            found = joined(problem, found, rows, directions, math.log(self.error_rate / tried), generator)
-            idle = 0 if len(found) > before else idle + 1
-            if len(found) == problem.rank or idle == self.patience // 2:
-                found = without_culprits(problem, _distinct(refined(problem, found, generator)))
-            if len(found) == problem.rank or idle >= self.patience:
-                break
-        progress("recover", len(found), problem.rank, "certify")
-        return self._result(view, subspace, problem, found, max(tried, 1))
+        hunt = Hunt(
+            problem=problem,
+            generator=generator,
+            starts=self.starts,
+            error_rate=self.error_rate,
+            found=torch.zeros(0, problem.rank).to(problem.rows),
+        )
+        saved = None
+        if checkpoint is not None:
+            identity = fingerprint(
+                {"attack": repr(self), "seed": generator.initial_seed()}, problem.rows, problem.basis
+            )
+            saved = Checkpoint(checkpoint, identity, "hunt")
+            if (state := saved.load()) is not None:
+                hunt.unpack(*state)
+        warm = self._warm_starts(view, problem, generator, progress) if hunt.rounds == 0 else None
+        while hunt.rounds < self.rounds and hunt.idle < self.patience and not hunt.is_complete:
+            progress("recover", len(hunt.found), problem.rank, f"round {hunt.rounds + 1}")
+            hunt.round(warm if hunt.rounds == 0 else None)
+            if hunt.is_complete or hunt.idle in (LATE, self.patience // 2):
+                hunt.settle()
+            if saved is not None and saved.due():
+                saved.save(*hunt.pack())
+        progress("recover", len(hunt.found), problem.rank, "certify")
+        return self._result(view, subspace, problem, hunt.found, max(hunt.tried, 1))
 
     def _warm_starts(
         self, view: AttackerView, problem: RowProblem, generator: torch.Generator, progress: Progress
@@ -163,66 +140,3 @@ def _inside(view: AttackerView, inputs: Tensor) -> Tensor:
     low, high = box
     slack = OUTSIDE * (high - low)
     return ((inputs > low - slack) & (inputs < high + slack)).all(dim=1)
-
-
-def joined(
-    problem: RowProblem,
-    found: Tensor,
-    candidates: Tensor,
-    directions: Tensor,
-    limit: float,
-    generator: torch.Generator,
-) -> Tensor:
-    """Add to the found rows the candidates that are new and no chance finding (a log p-value below ``limit``).
-
-    Sparsest first, and each freed of the rows that are known already; in return the known ones are freed of it.
-    """
-    rough = agreement(problem, candidates, fitted_inputs(problem, candidates, directions))
-    order = rough.argsort(descending=True)
-    likely = _distinct(candidates[order[rough[order] > SINGLE_INPUT - 0.1]])[:WORTH_ANOTHER_LOOK]
-    if len(likely) == 0:
-        return found
-    # Once more from the inputs these candidates imply: what was on its way to a true row arrives there.
-    again = rows_of(problem, fitted_inputs(problem, likely, directions), generator)
-    sharp = _distinct(_sparsest_first(problem, sharpen(problem, torch.cat([likely, again]))))
-    sharp = _distinct(sharpen(problem, reduced(problem, reduced(problem, sharp, found), sharp), steps=4))
-    sharp = sharp[_passes(problem, sharp, found, directions, limit)]
-    merged = _distinct(torch.cat([found, sharp]))[: problem.rank]
-    if len(merged) > len(found):
-        merged = _distinct(sharpen(problem, reduced(problem, merged, merged), steps=4))
-    return merged
-
-
-def _sparsest_first(problem: RowProblem, rows: Tensor) -> Tensor:
-    return rows[shows_zero(problem, rows).sum(dim=1).argsort(descending=True)]
-
-
-def _passes(problem: RowProblem, rows: Tensor, found: Tensor, directions: Tensor, limit: float) -> Tensor:
-    """Tell which rows have more zeros than chance gives, nearly as many as found ones, where one input puts them."""
-    inputs = fitted_inputs(problem, rows, directions)
-    is_single = (agreement(problem, rows, inputs) >= SINGLE_INPUT) & (coverage(problem, rows, inputs) >= COVERED)
-    if len(found):
-        usual = shows_zero(problem, found).sum(dim=1).double().median()
-        is_single &= shows_zero(problem, rows).sum(dim=1) >= NEARLY_AS_SPARSE * usual
-    return is_single & (log_p_generic(problem, rows).to(rows) < limit)
-
-
-def _distinct(rows: Tensor) -> Tensor:
-    """Keep the first of rows that are the same but for sign."""
-    same = (rows @ rows.T).abs() > SAME_ROW
-    kept: list[int] = []
-    for index in range(len(rows)):
-        if not bool(same[index, kept].any()):
-            kept.append(index)
-    return rows[kept]
-
-
-STEERED = SearchSettings()
-BRIEFLY_STEERED = SearchSettings(inverse_iterations=2, first_inverse_iterations=2, iterations=12, steered=3)
-BY_GATES = SearchSettings(
-    first_inverse_iterations=8, inverse_iterations=2, steered=0, iterations=12, first_sharpness=30.0, widths=(0.1, 0.01)
-)
-NARROWLY = replace(BY_GATES, row_steps=6, widths=(0.05, 0.01))
-STRATEGIES = (STEERED, BY_GATES, BRIEFLY_STEERED, NARROWLY)
-"""Ways to search, taken in turn: what one misses another finds. Steering helps where training was lazy and inputs
-differ much; gates alone, believed firmly, tell similar inputs apart."""

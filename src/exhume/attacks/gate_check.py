@@ -27,6 +27,8 @@ COVERED = 0.7
 """The least coverage of a row that is taken for a single input's. Rows that are still on their way stay below."""
 EXACT, FORGIVEN = 0.004, 3
 """The largest fraction of contradictions of an input that is exact, and the number that chance alone may bring."""
+IMPLAUSIBLE = 0.03
+"""The fraction of contradictions beyond which a row is wrong itself, and not only read out beside a wrong one."""
 PRECISE = 0.02
 """The largest error, in units of the input, that noise may leave in an input that is exact."""
 CLOSE = 0.8
@@ -66,6 +68,11 @@ class Checked:
     def is_exact(self) -> Bool[Tensor, " row"]:
         """Which inputs hardly any unit contradicts."""
         return self.contradictions * self.units <= max(EXACT * self.units, FORGIVEN) + 0.5
+
+    @property
+    def is_plausible(self) -> Bool[Tensor, " row"]:
+        """Which rows no wrong neighbour alone makes look as bad as they do."""
+        return self.is_single & (self.contradictions <= IMPLAUSIBLE)
 
     @property
     def is_single(self) -> Bool[Tensor, " row"]:
@@ -236,16 +243,21 @@ def shows_zero(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Bool[Ten
     return (problem.normalised(rows).abs() <= zero_width(problem, rows)) & problem.informative.bool()
 
 
+def nested(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Bool[Tensor, "row row"]:
+    """Tell for which pairs nearly all zeros of the first are zeros of the second."""
+    zeros = shows_zero(problem, rows).to(rows)
+    own = zeros @ (problem.informative - zeros).T
+    return (own < OWN_ZEROS * problem.units) & ~torch.eye(len(rows), dtype=torch.bool, device=rows.device)
+
+
 def entangled(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Bool[Tensor, " row"]:
     """Tell which rows may be mixed with another: nearly all zeros of the one are zeros of the other.
 
     A mixture is zero only where both its parts are, and spoils the input read out for the other part. The rows of
     near-duplicate inputs look the same, so neither of such a pair counts as proven.
     """
-    zeros = shows_zero(problem, rows).to(rows)
-    own = zeros @ (problem.informative - zeros).T
-    nested = (own < OWN_ZEROS * problem.units) & ~torch.eye(len(rows), dtype=torch.bool, device=rows.device)
-    return nested.any(dim=0) | nested.any(dim=1)
+    pairs = nested(problem, rows)
+    return pairs.any(dim=0) | pairs.any(dim=1)
 
 
 def log_p_generic(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float[Tensor, " row"]:

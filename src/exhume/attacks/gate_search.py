@@ -131,7 +131,7 @@ def random_starts(
     then drawn around it, at several distances.
     """
     noise = torch.randn(count, directions.shape[1], generator=generator, dtype=torch.float64).to(directions.device)
-    distance = 3.0 * torch.rand(count, 1, generator=generator, dtype=torch.float64).to(directions.device)
+    distance = 3.0 * torch.rand(count, 1, generator=generator, dtype=torch.float64).square().to(directions.device)
     evenness = (torch.arange(count, device=directions.device) % 3)[:, None] / 2
     inputs = oriented(problem, (noise * strengths ** (1 - evenness)) @ directions.T)
     if float(problem.silent.mean()) < SHARED_SILENCE:
