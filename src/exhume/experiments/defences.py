@@ -54,6 +54,8 @@ class DefenceBench:
     epsilons: tuple[float, ...] = (1.0, 3.0, 8.0, 50.0)
     noises: tuple[float, ...] = (1e-4, 1e-3, 1e-2)
     decays: tuple[float, ...] = (1e-3, 1e-2)
+    only: tuple[str, ...] | None = None
+    """Which defences to measure, by name; None: all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +179,7 @@ def bench_data(settings: DefenceBench, seed: int) -> Dataset:
 
 def measure(settings: DefenceBench, bench: Bench) -> Findings:
     """Defend, attack, and measure; one cell a defence."""
-    everything = defences(settings)
+    everything = {n: d for n, d in defences(settings).items() if settings.only is None or n in settings.only}
     bench.cells = len(everything)
     data = bench_data(settings, bench.seed)
     results = {
@@ -350,8 +352,9 @@ DEFENCES = Study(
     shows="what defences cost and what they leave to recover, attacked by everything that applies",
     presets={
         "smoke": DefenceBench(
-            source="digits", size=12, width=96, strangers=100, distilled=6, distil_steps=40, training_steps=400,
-            search_steps=30, rounds=2, trials=1, private_steps=3, epsilons=(8.0,), noises=(1e-3,), decays=(1e-2,),
+            source="digits", size=8, width=64, strangers=100, distilled=4, distil_steps=20, training_steps=300,
+            search_steps=10, rounds=1, trials=1, private_steps=3,
+            only=("none", "RKIP", "DP-SGD ε=8", "softplus", "int8"),
         ),
         "cpu": DefenceBench(source="digits", size=30, width=512, strangers=400, distilled=15),
         "gpu": DefenceBench(

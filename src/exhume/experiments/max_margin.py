@@ -358,7 +358,7 @@ AXES: dict[str, tuple[str, str, dict[Preset, Plan]]] = {
     "width": (
         "units a layer",
         "neurons a training image",
-        _plans(tuple(Case(label=str(width), width=width, weight_decay=1e-3) for width in (25, 50, 100, 200))),
+        _plans(tuple(Case(label=str(width), width=width, weight_decay=1e-3) for width in (40, 80, 160, 320))),
     ),
     "loss": (
         "loss",

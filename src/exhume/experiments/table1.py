@@ -165,9 +165,9 @@ TABLE1 = Study(
     shows="test accuracy after training on distilled images, at finite and infinite width (Loo et al. 2023, Table 1)",
     presets={
         "smoke": Table(
-            sources=("digits",), size=60, splits=2, test=200,
+            sources=("digits",), size=60, splits=1, test=200,
             recipe=Recipe(
-                distilled=8, width=128, steps=80, kip_steps=80, kip_rate=0.02, finite_steps=40, training_steps=150,
+                distilled=8, width=64, steps=30, kip_steps=30, kip_rate=0.02, finite_steps=10, training_steps=60,
             ),
         ),
         "cpu": Table(
