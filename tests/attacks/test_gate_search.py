@@ -4,7 +4,7 @@ import pytest
 import torch
 from gate_victims import draw, problem_of, true_rows, view_of, with_constant
 
-from exhume.attacks.gate_certificate import STRATEGIES
+from exhume.attacks.gate_rounds import STRATEGIES
 from exhume.attacks.gate_search import (
     SearchSettings,
     common_input,
