@@ -358,7 +358,8 @@ DEFENCES = Study(
         ),
         "cpu": DefenceBench(source="digits", size=30, width=512, strangers=400, distilled=15),
         "gpu": DefenceBench(
-            source="mnist", size=50, width=1024, strangers=950, distilled=20, min_distance=4.0, search_steps=1000,
+            source="mnist", size=50, width=1024, strangers=950, distilled=20, min_distance=4.0, training_steps=8000,
+            search_steps=800, rounds=10,
         ),
     },
     measure=measure,
