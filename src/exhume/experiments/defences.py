@@ -1,6 +1,5 @@
 """Defences on one bench: the same data, the same networks, the same attacks, and what each defence costs."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -303,32 +302,34 @@ def advice(results: Mapping[str, Any], size: int) -> str:
 
 
 def _figure(results: Mapping[str, Any], size: int) -> Figure:
-    """Draw accuracy against what is recovered and what is certified, every defence named."""
+    """Draw accuracy against what is recovered; a ring stands as high as what is certified. Names stand at the side."""
     shown = {name: result for name, result in results.items() if "skipped" not in result}
-    figure = Figure(figsize=(9.6, 5.2))
-    for place, (key, word) in enumerate(
-        (("recovered", "recovered at 1 % false positives"), ("certified", "certified"))
-    ):
-        axes = figure.add_axes((0.07 + 0.48 * place, 0.11, 0.42, 0.83))
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-        for side in ("left", "bottom"):
-            axes.spines[side].set_color(GRID)
-        axes.tick_params(color=GRID, labelcolor=MUTED, labelsize=8)
-        axes.grid(color=GRID, linewidth=0.6)
-        axes.set_axisbelow(True)
-        taken: list[tuple[float, float]] = []
-        for name, result in sorted(shown.items(), key=lambda item: -item[1]["accuracy"]):
-            x, y = result["accuracy"], float(result[key] or 0)
-            axes.plot(x, y, "o", color=_colour(name), markersize=5)
-            height = y
-            while any(math.isclose(height, other, abs_tol=0.028 * size) and abs(x - at) < 9 for at, other in taken):
-                height += 0.03 * size
-            taken.append((x, height))
-            axes.annotate(name, (x, y), (x + 0.5, height), fontsize=6.5, color=_colour(name), va="center")
-        axes.set_xlabel("test accuracy, per cent", color=INK, fontsize=9)
-        axes.set_ylabel(f"training images {word}, of {size}", color=INK, fontsize=9)
-        axes.margins(x=0.16, y=0.08)
+    figure = Figure(figsize=(9.2, 5.4))
+    axes = figure.add_axes((0.07, 0.1, 0.5, 0.86))
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(GRID)
+    axes.tick_params(color=GRID, labelcolor=MUTED, labelsize=8)
+    axes.grid(color=GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.set(ylim=(-0.04 * size, 1.04 * size))
+    # From the bottom up, and at one height from left to right, so that the lines to the names hardly cross.
+    ordered = sorted(shown.items(), key=lambda item: (item[1]["recovered"], item[1]["accuracy"]))
+    for place, (name, result) in enumerate(ordered):
+        x, y, colour = result["accuracy"], result["recovered"], _colour(name)
+        axes.plot(x, y, "o", color=colour, markersize=5)
+        if result["certified"]:
+            axes.plot([x, x], [result["certified"], y], color=colour, linewidth=0.8)
+            axes.plot(x, result["certified"], "o", mfc="none", mec=colour, markersize=9)
+        height = (place + 0.5) / len(ordered)
+        axes.annotate(
+            f"{name}: {x:.1f} %, {y} recovered" + (f", {result['certified']} certified" if result["certified"] else ""),
+            (x, y), (1.06, height), textcoords="axes fraction", fontsize=7.5, color=colour, va="center",
+            arrowprops={"arrowstyle": "-", "relpos": (0.0, 0.5), "color": colour, "linewidth": 0.4, "alpha": 0.6},
+        )  # fmt: skip
+    axes.set_xlabel("test accuracy, per cent", color=INK, fontsize=9)
+    axes.set_ylabel(f"training images recovered at 1 % false positives (rings: certified), of {size}", fontsize=9)
     return figure
 
 
