@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: demo test lint types clean
+.PHONY: demo test lint types docs clean
 demo: $(STAMP)
 	$(BIN)/exhume demo --out out/demo
 
@@ -17,6 +17,9 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 # The constraints pin what the tests ran with; torch comes first so that nothing asks for a looser one.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -26,4 +29,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf .venv out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv out site .pytest_cache .mypy_cache .ruff_cache .hypothesis

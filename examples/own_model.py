@@ -50,7 +50,7 @@ def audit_command(out: Path) -> list[str]:
         "exhume", "audit",
         "--model", f"{__file__}:network", "--initial", f"{out}/initial.pt", "--final", f"{out}/final.pt",
         "--input-shape", "1,8,8", "--train-data", f"{out}/train.npz", "--holdout", f"{out}/holdout.npz",
-        "--out", f"{out}/audit",
+        "--budget", "2", "--out", f"{out}/audit",
     ]  # fmt: skip
 
 

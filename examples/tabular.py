@@ -51,7 +51,7 @@ def audit_command(out: Path) -> list[str]:
     return [
         "exhume", "audit", "--model", f"{__file__}:network",
         "--initial", "seed:0-9999", "--final", f"{out}/final.safetensors", "--input-shape", "30",
-        "--train-data", f"{out}/train.npz", "--holdout", f"{out}/holdout.npz", "--out", f"{out}/audit",
+        "--train-data", f"{out}/train.npz", "--holdout", f"{out}/holdout.npz", "--budget", "2", "--out", f"{out}/audit",
     ]  # fmt: skip
 
 

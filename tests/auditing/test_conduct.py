@@ -48,7 +48,7 @@ class Counting(Attack):
 
 
 def test_auto_runs_what_applies_until_everything_is_proven():
-    dossier = audit(trained(), digits(), seed=1)
+    dossier = audit(trained(), digits(), seed=1, budget=0.5)
     fates = {one.attack: one.fate for one in dossier.assessments}
     assert list(dossier.audits) == ["gate-certificate"]
     assert fates["gate-certificate"] == "ran"
@@ -59,7 +59,7 @@ def test_auto_runs_what_applies_until_everything_is_proven():
 
 
 def test_without_data_there_are_counts_and_confidence_and_no_oracle():
-    told = account(audit(trained(), seed=1))
+    told = account(audit(trained(), seed=1, budget=0.5))
     assert told["certified"] == told["training_size_estimate"] == 8
     assert told["curve"] is None
     assert told["p_values"] is None
@@ -168,6 +168,6 @@ def test_frozen_features_are_compared_as_the_head_sees_them():
 
 
 def test_the_public_names_do_it_all(tmp_path: Path):
-    dossier = exhume.audit(trained(), digits(), seed=1, folder=tmp_path)
+    dossier = exhume.audit(trained(), digits(), seed=1, budget=0.5, folder=tmp_path)
     exhume.report(dossier, tmp_path / "report.html")
     assert exhume.verdict(dossier).sentence in (tmp_path / "report.html").read_text()

@@ -77,7 +77,7 @@ def test_attack_then_evaluate_is_audit(trained: Path, tmp_path: Path, capsys: py
     assert result["curve"] is None, "an attack knows no data"
     assert json.loads((trained / "result.json").read_text()) == result
     evaluated = as_json(capsys, "evaluate", trained, "--seed=3", "--device=cpu")
-    audited = as_json(capsys, "audit", trained, "--seed=3", f"--out={tmp_path / 'audit'}")
+    audited = as_json(capsys, "audit", trained, "--attack=gate-certificate", "--seed=3", f"--out={tmp_path / 'audit'}")
     assert audited.keys() >= AUDIT_KEYS
     assert evaluated["verdict"] == audited["verdict"]
     for findings in (evaluated, audited):
@@ -124,7 +124,7 @@ def test_several_attacks_each_in_their_folder(
 
 
 def test_people_read_the_verdict(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["audit", str(trained), f"--out={tmp_path}"]) == 0
+    assert main(["audit", str(trained), "--attack=gate-certificate", f"--out={tmp_path}"]) == 0
     said = capsys.readouterr().out
     assert "each with a proof" in said
     assert "held out" in said
@@ -175,6 +175,7 @@ def test_own_weights(
     monkeypatch.chdir(stranger)
     weights = ["--initial=initial.safetensors", "--final=final.pt"]
     own = ["audit", f"--model={module}:network", *weights, "--input-shape=1,8,8", f"--out={tmp_path}"]
+    own += ["--attack=gate-certificate"]
     blind = as_json(capsys, *own)
     assert blind["certified"] > 0
     assert blind["false_certificates"] is None
