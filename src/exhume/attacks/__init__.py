@@ -1,6 +1,7 @@
 """Attacks: each one file, one frozen dataclass, one ``run``."""
 
 from exhume.attacks.attack import Attack
+from exhume.attacks.combined import Combined
 from exhume.attacks.gate_certificate import GateCertificate
 from exhume.attacks.infinite_width import InfiniteWidth
 from exhume.attacks.max_margin import MaxMargin
@@ -8,4 +9,13 @@ from exhume.attacks.restarts import Restarted
 from exhume.attacks.stationarity import Stationarity
 from exhume.attacks.weight_difference import WeightDifference
 
-__all__ = ["Attack", "GateCertificate", "InfiniteWidth", "MaxMargin", "Restarted", "Stationarity", "WeightDifference"]
+__all__ = [
+    "Attack",
+    "Combined",
+    "GateCertificate",
+    "InfiniteWidth",
+    "MaxMargin",
+    "Restarted",
+    "Stationarity",
+    "WeightDifference",
+]

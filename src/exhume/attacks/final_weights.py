@@ -90,7 +90,7 @@ class FinalWeights(Attack):
             low, high = getattr(self, name)
             if not 0 < low <= high < math.inf:
                 raise ExhumeError(
-                    f"{type(self).__name__} needs a range of positive numbers for {name}, not {low, high}."
+                    f"{type(self).__name__} needs two positive numbers for {name}, not {low, high}."
                 )
 
     @abstractmethod

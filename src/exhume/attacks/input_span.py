@@ -14,6 +14,9 @@ from exhume.attacks.subspace import InputSubspace, input_subspace, noise_edge, n
 from exhume.errors import Refusal
 from exhume.records import AttackerView
 
+LEAST_VALUES = 8
+"""Of singular values, below which none of them can be called noise."""
+
 
 def input_span(view: AttackerView) -> InputSubspace | None:
     """Return the span of the inputs, from the change of the weights where their start is known; None: hidden.
@@ -39,8 +42,8 @@ def input_span(view: AttackerView) -> InputSubspace | None:
     left, spectrum, right = torch.linalg.svd(live, full_matrices=False)
     noise = noise_floor(spectrum, live.shape)
     rank = int((spectrum > 1.1 * noise_edge(noise, live.shape)).sum())
-    # The lower quarter of the values must be noise for the noise to be known.
-    if rank == 0 or rank > 0.75 * min(live.shape):
+    # The lower quarter of the values must be noise for the noise to be known, and there must be some of them.
+    if not 0 < rank <= 0.75 * min(live.shape) or min(live.shape) < LEAST_VALUES:
         return None
     basis, rows = change.new_zeros(change.shape[0], rank), change.new_zeros(rank, change.shape[1])
     basis[values], rows[:, units] = left[:, :rank], right[:rank]

@@ -123,4 +123,4 @@ def follow(
     free, raw = (variable * rate for variable, rate in zip(end.variables, rates, strict=True))
     with torch.no_grad():
         residuals = torch.stack([problem.residual(*one) for one in zip(free, raw, sharpness, strict=True)])
-    return Runs(free=free, raw=raw, residuals=residuals.nan_to_num(torch.inf).cpu(), history=end.history)
+    return Runs(free=free, raw=raw, residuals=residuals.nan_to_num(torch.inf, torch.inf).cpu(), history=end.history)

@@ -1,0 +1,65 @@
+"""The studies of final weights: presets that fit together, counts with their null, cells that are not repeated."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from exhume.experiments import STUDIES
+from exhume.experiments.max_margin import AXES, Case, Plan, attack_of, drawn, papers_count
+from exhume.records import Outcome, Reconstruction
+
+NAMES = ["max-margin", *(f"max-margin-{name}" for name in AXES)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_study_has_its_presets_and_attacks_that_exist(name):
+    study = STUDIES[name]
+    assert set(study.presets) == {"smoke", "cpu", "gpu"}
+    for preset in study.presets.values():
+        plans = [preset] if isinstance(preset, Plan) else preset.plans.values()
+        for case in (case for plan in plans for case in plan.cases):
+            attack_of(case)
+
+
+def test_a_study_leaves_numbers_and_figures_and_repeats_no_cell(tmp_path):
+    study = STUDIES["max-margin-loss"]
+    found = study.run("smoke", tmp_path, device="cpu")
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert [row["label"] for row in result["numbers"]["rows"]] == ["mse", "mse, decay"]
+    assert all(0 <= row["recovered"] <= row["training_size"] for row in result["numbers"]["rows"])
+    assert {path.name for path in tmp_path.glob("*.png")} == {"loss.png", "loss-gallery.png"}
+    assert len(found.table[1]) == 2
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("cells/**/*.safetensors")}
+    study.run("smoke", tmp_path, device="cpu")
+    assert len(before) == 2
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+
+
+def test_the_papers_count_sees_copies_and_nothing_in_noise():
+    data = drawn(Case(label="", source="digits", shrink=1, size=20, strangers=100), seed=0)
+    noise = torch.rand(40, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+
+    def found(inputs):
+        count = len(inputs)
+        return Reconstruction(
+            inputs=inputs, certified=torch.zeros(count, dtype=torch.bool), confidence=torch.zeros(count),
+            outcome=Outcome.CONVERGED,
+        )  # fmt: skip
+
+    similar, null, correlated = papers_count(found(data.train.inputs), data)
+    assert (similar, correlated) == (20, 20)
+    assert null <= 20
+    similar, _, correlated = papers_count(found(noise), data)
+    assert similar <= 2
+    assert correlated <= 3
+
+
+def test_strangers_are_no_training_images():
+    case = Case(label="", source="digits", shrink=2, size=20, strangers=60)
+    data = drawn(case, seed=1)
+    assert data.input_shape == (1, 4, 4)
+    assert len(data.holdout) == 60
+    assert not bool((torch.cdist(data.train.inputs.flatten(1), data.holdout.inputs.flatten(1)) == 0).any())
+    assert torch.equal(drawn(replace(case, strangers=100), seed=1).train.inputs, data.train.inputs)
