@@ -190,14 +190,21 @@ class InducingPoints:
         """The squared lengths of the examples."""
         return self.examples.square().sum(1)
 
+    @cached_property
+    def everybody(self) -> Float[Tensor, "all value"]:
+        """Room for the distilled inputs above the examples, so that one sweep makes both kernels."""
+        return torch.cat([torch.zeros_like(self.examples[:1]).expand(len(self.targets), -1), self.examples])
+
     def objective(self, variables: Variables, elapsed: Float[Tensor, ""]) -> tuple[Float[Tensor, ""], Variables]:
         """Return the value at inputs (and targets), and its gradients."""
         inputs = variables[0]
+        count = len(inputs)
         targets = variables[1] if len(variables) > 1 else self.targets
-        within, pull_within = self.kernel.with_pull(inputs)
-        across, pull_across = self.kernel.with_pull(inputs, self.examples, self.squares)
-        slopes = self.loss(within.double(), across, targets)
-        gradient = pull_within(slopes.by_within.to(inputs)) + pull_across(slopes.by_across.to(inputs))
+        self.everybody[:count] = inputs
+        table, pull = self.kernel.with_pull(inputs, self.everybody, torch.cat([inputs.square().sum(1), self.squares]))
+        slopes = self.loss(table[:, :count].double(), table[:, count:], targets)
+        within = (slopes.by_within + slopes.by_within.T).to(inputs)  # an input stands in both places of this table
+        gradient = pull(torch.cat([within, slopes.by_across], 1))
         value = slopes.value
         if self.min_distance:
             penalty, away = self._too_near(inputs)

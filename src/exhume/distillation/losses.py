@@ -20,7 +20,7 @@ Targets = Float[Tensor, "distilled output"]
 
 @dataclass(frozen=True)
 class Slopes:
-    """A loss and its slopes."""
+    """A loss and its slopes; those by ``K_ST``, the large table, in its own precision."""
 
     value: Float[Tensor, ""]
     by_within: Within
@@ -59,13 +59,12 @@ class PredictionLoss:
         """Return the loss and its slopes."""
         factor = cholesky(within, self.jitter)
         duals = torch.cholesky_solve(targets, factor)
-        wide = across.to(duals)
-        errors = wide.T @ duals - self.answers.to(duals)
+        errors = (across.T @ duals.to(across)).to(duals) - self.answers.to(duals)
         value = 0.5 * errors.square().mean()
-        errors = errors / errors.numel()
-        by_targets = torch.cholesky_solve(wide @ errors, factor)
+        errors = (errors / errors.numel()).to(across)
+        by_targets = torch.cholesky_solve((across @ errors).to(duals), factor)
         by_within = _by_solved(by_targets, duals, self.jitter)
-        return Slopes(value, by_within, duals @ errors.T, by_targets)
+        return Slopes(value, by_within, duals.to(across) @ errors.T, by_targets)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -91,12 +90,13 @@ class EmbeddingLoss:
         """Return the loss and its slopes."""
         factor = cholesky(within, self.jitter)
         duals = torch.cholesky_solve(targets, factor)
-        wanted = across.to(duals) @ self.duals.to(duals)
+        aims = self.duals.to(across)
+        wanted = (across @ aims).to(duals)
         own = within @ duals
         value = 0.5 * (duals * own).sum() - (duals * wanted).sum() + 0.5 * self.squared_norm
         by_targets = torch.cholesky_solve(own - wanted, factor)
         by_within = _by_solved(by_targets, duals, self.jitter) + 0.5 * duals @ duals.T
-        return Slopes(value, by_within, -duals @ self.duals.to(duals).T, by_targets)
+        return Slopes(value, by_within, -duals.to(across) @ aims.T, by_targets)
 
 
 def _by_solved(by_targets: Targets, duals: Targets, jitter: float) -> Within:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import threshold
 
 from exhume.errors import ExhumeError
 from exhume.models.architecture import Architecture
@@ -125,30 +126,29 @@ class InfiniteNTK:
         first_gain = spread if self.width is None else float(size)
         k, p, q = spread * products + shift, spread * rows + shift, spread * columns + shift
         kernel = first_gain * products + self.bias_gain
+        tiny, rounding = torch.finfo(k.dtype).tiny, ROUNDING * torch.finfo(k.dtype).eps
         layers = []
         for _ in range(self.depth):
-            scale = (p * q).sqrt()
-            cosine = (k / scale.clamp(min=torch.finfo(k.dtype).tiny)).clamp_(-1.0, 1.0)
-            sine = (1.0 - cosine.square()).clamp_(min=0.0)
-            sine = torch.where(sine < ROUNDING * torch.finfo(k.dtype).eps, 0.0, sine).sqrt_()
-            both_on = (math.pi - torch.atan2(sine, cosine)).div_(2 * math.pi)
-            length = scale * sine / (2 * math.pi)
+            scale = (p * q).sqrt_().clamp_(min=tiny)
+            cosine = (k / scale).clamp_(-1.0, 1.0)
+            sine = threshold(torch.addcmul(torch.ones_like(cosine), cosine, cosine, value=-1), rounding, 0.0).sqrt_()
+            both_on = torch.atan2(sine, cosine).sub_(math.pi).div_(-2 * math.pi)
+            length = (scale * sine).div_(2 * math.pi)
             heard = torch.addcmul(length, k, both_on)
-            layers.append((kernel, k, p, scale, cosine, sine, both_on, length))
-            kernel = torch.addcmul(gain * heard + self.bias_gain, kernel, both_on, value=spread)
-            k, p, q = spread * heard + shift, spread * p / 2 + shift, spread * q / 2 + shift
+            layers.append((kernel, p, scale, cosine, sine, both_on, length))
+            kernel = (gain * heard).add_(self.bias_gain).addcmul_(kernel, both_on, value=spread)
+            k, p, q = (spread * heard).add_(shift), spread * p / 2 + shift, spread * q / 2 + shift
 
         to_kernel, to_k, to_p = torch.ones_like(products), torch.zeros_like(products), torch.zeros_like(products)
-        for before, _, p, scale, cosine, sine, both_on, length in reversed(layers):
-            to_heard = gain * to_kernel + spread * to_k
+        for before, p, scale, cosine, sine, both_on, length in reversed(layers):
+            to_heard = (gain * to_kernel).add_(to_k, alpha=spread)
             # The angle's slope has the sine below it: zero where the angle is, so that kinks have a middle.
-            to_both_on = (spread / (2 * math.pi)) * before * to_kernel / torch.where(sine > 0, sine, torch.inf)
-            to_p = to_p * (spread / 2) + (length * to_heard - cosine * to_both_on) / (2 * p).clamp(
-                min=torch.finfo(p.dtype).tiny
-            )
-            to_k = both_on * to_heard + to_both_on / scale.clamp(min=torch.finfo(p.dtype).tiny)
-            to_kernel = spread * to_kernel * both_on
-        return kernel, first_gain * to_kernel + spread * to_k, spread * to_p
+            to_angle = (before * to_kernel).div_(sine.masked_fill_(sine == 0, torch.inf)).mul_(spread / (2 * math.pi))
+            to_square = (length * to_heard).addcmul_(cosine, to_angle, value=-1).div_((2 * p).clamp_(min=tiny))
+            to_p = to_square.add_(to_p, alpha=spread / 2)
+            to_k = to_heard.mul_(both_on).addcdiv_(to_angle, scale)
+            to_kernel = to_kernel.mul_(both_on).mul_(spread)
+        return kernel, to_kernel.mul_(first_gain).add_(to_k, alpha=spread), to_p.mul_(spread)
 
 
 class _Kernel(torch.autograd.Function):
