@@ -7,8 +7,6 @@ import torch
 from torch import Tensor
 
 from exhume.attacks.attack import Attack
-from exhume.attacks.gate_certificate import GateCertificate
-from exhume.attacks.max_margin import MaxMargin
 from exhume.errors import ExhumeError, Refusal
 from exhume.progress import Progress
 from exhume.records import AttackerView, Outcome, Reconstruction
@@ -29,11 +27,16 @@ RANKED = (
 class Combined(Attack):
     """Run every attack that applies and keep all they find, so that together they never do worse than one alone.
 
-    By default what needs both ends of a training stands beside what needs the final weights alone: where the start is
-    known the certificate proves what it finds, and the other attack searches the subspace that the change spans.
+    So what needs both ends of a training can stand beside what needs the final weights alone: where the start is known
+    the certificate proves what it finds, and the other attack searches the subspace that the change spans.
+
+    >>> from exhume.attacks.gate_certificate import GateCertificate
+    >>> from exhume.attacks.max_margin import MaxMargin
+    >>> len(Combined(attacks=(GateCertificate(), MaxMargin())).attacks)
+    2
     """
 
-    attacks: tuple[Attack, ...] = (GateCertificate(), MaxMargin())
+    attacks: tuple[Attack, ...]
 
     def __post_init__(self) -> None:
         if not self.attacks:
