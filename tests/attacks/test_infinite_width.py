@@ -51,9 +51,9 @@ def matched_errors(found, images):
 
 
 def test_as_many_candidates_as_images_recover_every_image():
-    images, targets, radius = on_a_sphere("digits", 10)
+    images, targets, radius = on_a_sphere("digits", 8)
     network = KernelRegression.fit(KERNEL, images, targets, jitter=0.0)
-    found, end = attack(network, 10, radius, learning_rate=0.05, steps=300, floor=1e-5)
+    found, end = attack(network, 8, radius, learning_rate=0.05, steps=300, floor=1e-5)
     assert end.value + network.squared_norm <= 1e-5 * network.squared_norm
     assert matched_errors(found, images).max() < 1e-3
 
@@ -104,8 +104,6 @@ def test_a_wide_network_that_can_only_be_asked_gives_images_away():
     data = load("digits", classes="odd-even", size=4, seed=0)
     victim = train(data, model=MLP(width=2048, depth=1), linearised=True, device="cpu")
     found = InfiniteWidth(candidates=4, rounds=2, steps=150, learning_rate=0.05).run(victim.view(), device="cpu")
-    again = InfiniteWidth(candidates=4, rounds=2, steps=150, learning_rate=0.05).run(victim.view(), device="cpu")
-    assert torch.equal(found.inputs, again.inputs)
     assert found.inputs.shape == (4, 1, 8, 8)
     assert found.diagnostics["explained"] > 0
     # Compared up to their length, which the kernel of a network with few biases hardly tells.
@@ -116,6 +114,13 @@ def test_a_wide_network_that_can_only_be_asked_gives_images_away():
     near, far = ((directions @ others.T).amax(0).mean() for others in (trained, strange))
     assert near > 0.75
     assert near > far + 0.15
+
+
+def test_the_same_seed_finds_the_same():
+    data = load("digits", classes="odd-even", size=4, seed=0)
+    view = train(data, model=MLP(width=64, depth=1), linearised=True, device="cpu").view()
+    first, second = (InfiniteWidth(candidates=4, rounds=2, steps=10).run(view, device="cpu") for _ in range(2))
+    assert torch.equal(first.inputs, second.inputs)
 
 
 def test_what_training_taught_is_asked_alike_for_both_dynamics():
