@@ -5,6 +5,7 @@ with its slopes by ``K_SS``, ``K_ST`` and ``y_S``; the kernel pulls them back to
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -50,9 +51,9 @@ class PredictionLoss:
     """``y_T``."""
     jitter: float
 
-    @property
+    @cached_property
     def scale(self) -> float:
-        """The value of a distilled set that predicts nothing."""
+        """The value of a distilled set that predicts nothing; read off the device once."""
         return 0.5 * float(self.answers.square().mean())
 
     def __call__(self, within: Within, across: Across, targets: Targets) -> Slopes:
