@@ -4,7 +4,7 @@ Trains victims with standard dynamics, attacks each from random starts alone, an
 exact (largest error below 0.02), false (certified, with a largest error of 0.05 or more) and seconds. Rows are written
 to ``gate_certificate.json`` as they come.
 
-    python benchmarks/gate_certificate.py --data-dir DIR --out DIR [--cases mnist-20,mnist-100] [--seeds 5]
+    python benchmarks/gate_certificate.py --data-dir DIR --out DIR [--cases mnist-20,mnist-100] [--seeds 5] [--warm 4000]
 """
 
 import argparse
@@ -23,24 +23,25 @@ for spare in ("pooch", "jinja2"):  # measuring neither downloads nor reports, an
 import torch  # noqa: E402
 
 import exhume  # noqa: E402
-from exhume.attacks import GateCertificate  # noqa: E402
+from exhume.attacks import Attack, GateCertificate, WeightDifference  # noqa: E402
 
 CASES = {
     "mnist-20": ("mnist", "odd-even", 20, 512),
     "mnist-50": ("mnist", "odd-even", 50, 512),
     "mnist-100": ("mnist", "odd-even", 100, 1024),
     "mnist-200": ("mnist", "odd-even", 200, 1024),
+    "mnist-500": ("mnist", "odd-even", 500, 4096),
     "cifar-200": ("cifar-10", "animal-vehicle", 200, 2048),
     "faces-40": ("faces", None, 40, 1024),
 }
 USUAL = "mnist-20,mnist-50,faces-40"
 
 
-def measure(case: str, seed: int, device: str, data_dir: str | None) -> dict[str, object]:
+def measure(attack: Attack, case: str, seed: int, device: str, data_dir: str | None) -> dict[str, object]:
     source, classes, size, width = CASES[case]
     data = exhume.load(source, classes=classes, size=size, seed=seed, data_dir=data_dir, test=0)
     victim = exhume.train(data, model=exhume.MLP(width=width, depth=2), seed=seed, device=device)
-    found = GateCertificate().run(victim.view(), seed=seed, device=device)
+    found = attack.run(victim.view(), seed=seed, device=device)
     errors = torch.stack([(found.inputs - x).flatten(1).abs().amax(dim=1) for x in data.train.inputs], dim=1)
     nearest = errors.min(dim=1).values if len(found) else torch.zeros(0)
     return {
@@ -48,6 +49,7 @@ def measure(case: str, seed: int, device: str, data_dir: str | None) -> dict[str
         "N": size,
         "W": width,
         "seed": seed,
+        "rows": len(found),
         "certified": int(found.certified.sum()),
         "exact": int((errors < 0.02).any(dim=0).sum()) if len(found) else 0,
         "false": int((found.certified & (nearest >= 0.05)).sum()),
@@ -63,15 +65,19 @@ def main() -> None:
     parser.add_argument("--cases", default=USUAL)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--warm", type=int, default=0, help="steps of the weight-difference attack to start from")
+    parser.add_argument("--patience", type=int, default=GateCertificate.patience)
     asked = parser.parse_args()
+    warm = WeightDifference(steps=asked.warm) if asked.warm else None
+    attack = GateCertificate(warm_start=warm, patience=asked.patience)
     asked.out.mkdir(parents=True, exist_ok=True)
     where = torch.cuda.get_device_name() if torch.cuda.is_available() and asked.device != "cpu" else "CPU"
     rows: list[dict[str, object]] = []
-    columns = ("case", "N", "W", "seed", "certified", "exact", "false", "largest error", "seconds")
+    columns = ("case", "N", "W", "seed", "rows", "certified", "exact", "false", "largest error", "seconds")
     print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|")
     for case in asked.cases.split(","):
         for seed in range(asked.seeds):
-            row = measure(case, seed, asked.device, asked.data_dir)
+            row = measure(attack, case, seed, asked.device, asked.data_dir)
             rows.append(row)
             print("| " + " | ".join(str(value) for value in row.values()) + " |", flush=True)
             summary = {"torch": torch.__version__, "python": platform.python_version(), "device": where, "rows": rows}

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from exhume.attacks.attack import Attack
@@ -20,6 +21,10 @@ from exhume.training.resumption import Checkpoint, fingerprint
 
 OUTSIDE = 0.05
 """By which part of their range values may lie outside of it: the weights' noise."""
+
+
+TOUCHES, FEW_TOUCHING = 1e-3, 3
+"""How close, relative to its size, a value comes to an end of its range to touch it, and how many prove a scale."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +84,7 @@ class GateCertificate(Attack):
             if (state := saved.load()) is not None:
                 hunt.unpack(*state)
         warm = self._warm_starts(view, problem, generator, progress) if hunt.rounds == 0 else None
-        while hunt.rounds < self.rounds and hunt.idle < self.patience and not hunt.is_complete:
+        while hunt.rounds < self.rounds and not hunt.is_stuck(self.patience) and not hunt.is_complete:
             progress("recover", len(hunt.found), problem.rank, f"round {hunt.rounds + 1}")
             hunt.round(warm if hunt.rounds == 0 else None)
             if hunt.is_complete or hunt.idle in (LATE, self.patience // 2):
@@ -110,8 +115,11 @@ class GateCertificate(Attack):
         log_p = (log_p + math.log(tried)).clamp(max=0.0)
         # With rows missing an input is only approximate, and with one wrong row nobody can be sure of any.
         # Frozen features have no known range to check them against, so they are returned without a proof.
-        is_sound = checked.is_complete and bool(checked.is_single.all()) and subspace.layer.reads_input
-        is_precise = checked.is_exact & (checked.precision <= PRECISE)
+        all_fit = bool((checked.is_single & checked.is_exact).all())
+        is_sound = checked.is_complete and all_fit and subspace.layer.reads_input
+        scale, is_scaled = (1.0, True) if problem.has_bias else filling(view, inputs)
+        inputs = inputs * scale
+        is_precise = (checked.precision[:, None] * scale <= PRECISE)[:, 0] & is_scaled
         is_exact = _inside(view, inputs) & is_precise & ~entangled(problem, rows)
         certified = (log_p < math.log(self.error_rate)) & is_exact.cpu() & is_sound
         count = int(certified.sum())
@@ -140,3 +148,23 @@ def _inside(view: AttackerView, inputs: Tensor) -> Tensor:
     low, high = box
     slack = OUTSIDE * (high - low)
     return ((inputs > low - slack) & (inputs < high + slack)).all(dim=1)
+
+
+def filling(
+    view: AttackerView, inputs: Float[Tensor, "row value"]
+) -> tuple[Float[Tensor, "row 1"], Bool[Tensor, " row"]]:
+    """Find the scale of inputs, which a layer without a bias leaves open: the one that fills the range inputs have.
+
+    Returns:
+        The largest scale that fits, and for which inputs several values touch the range's ends there: a coincidence at
+        any scale but the true one.
+    """
+    box = view.model_box()
+    if box is None or inputs.shape[1] != view.input_size:
+        return torch.ones_like(inputs[:, :1]), torch.zeros(len(inputs), dtype=torch.bool, device=inputs.device)
+    low, high = box
+    end = torch.where(inputs < 0, low.to(inputs), high.to(inputs))
+    solid = (inputs.abs() > 1e-3 * inputs.abs().amax(dim=1, keepdim=True)) & (end.abs() > 1e-6)
+    scales = torch.where(solid, end / inputs, torch.full_like(inputs, torch.inf))
+    largest = scales.amin(dim=1, keepdim=True)
+    return largest, (scales <= largest * (1 + TOUCHES)).sum(dim=1) >= FEW_TOUCHING

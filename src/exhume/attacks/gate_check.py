@@ -31,6 +31,8 @@ IMPLAUSIBLE = 0.03
 """The fraction of contradictions beyond which a row is wrong itself, and not only read out beside a wrong one."""
 PRECISE = 0.02
 """The largest error, in units of the input, that noise may leave in an input that is exact."""
+NOISE_TAIL = 5.5
+"""How many standard deviations the largest of an input's values may be off."""
 CLOSE = 0.8
 """The least cosine of a row that replaces another."""
 CULPRIT_GAIN = 0.003
@@ -169,7 +171,7 @@ def check(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Checked:
     """
     change = problem.basis * problem.strengths  # Z in coordinates of the row space
     readers = torch.linalg.pinv(rows)
-    inputs = oriented(problem, (change @ readers).T)
+    inputs = faced(problem, rows, (change @ readers).T)
     constant = inputs[:, -1].abs().clamp(min=1e-30) if problem.has_bias else torch.ones_like(inputs[:, 0])
     directions, _ = missing_directions(problem, rows)
     free = directions.shape[1]
@@ -182,10 +184,20 @@ def check(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Checked:
         agreement=agreed,
         log_p=log_p_value(problem, rows, agreed, free),
         contradictions=contradictions(problem, rows, inputs),
-        precision=4.0 * problem.noise * readers.norm(dim=0) / constant,
+        precision=NOISE_TAIL * problem.noise * readers.norm(dim=0) / constant,
         is_complete=free == 0,
         units=problem.units,
     )
+
+
+def faced(
+    problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: Float[Tensor, "row value"]
+) -> Float[Tensor, "row value"]:
+    """Choose the sign of inputs: by their constant, or without a bias so that they are off where their row is zero."""
+    if problem.has_bias:
+        return oriented(problem, inputs)
+    margins = (inputs @ problem.weights.T) * shows_zero(problem, rows).repeat(1, 2)
+    return torch.where(margins.sum(dim=1, keepdim=True) > 0, -inputs, inputs)
 
 
 def refined(

@@ -68,6 +68,10 @@ class Hunt:
     idle: int = 0
     """How many rounds in a row found nothing new."""
     rounds: int = 0
+    most: int = 0
+    """The largest number of rows found so far, some of which may have been left out again."""
+    record: int = 0
+    """In which round that was."""
     gains: list[int] = field(default_factory=lambda: [UNTRIED] * len(STRATEGIES))
     """How many rows each strategy found when it was last used."""
     used: list[int] = field(default_factory=lambda: [0] * len(STRATEGIES))
@@ -77,6 +81,10 @@ class Hunt:
     def is_complete(self) -> bool:
         """Whether every row is found."""
         return len(self.found) == self.problem.rank
+
+    def is_stuck(self, patience: int) -> bool:
+        """Tell whether nothing new turned up for so many rounds, or thrice as many only went back and forth."""
+        return self.idle >= patience or self.rounds - self.record >= 3 * patience
 
     def round(self, warm: Float[Tensor, "candidate value"] | None = None) -> None:
         """Search once, from random starts and the given ones, with the strategy that found most when last used."""
@@ -101,6 +109,8 @@ class Hunt:
             self.found = self.found[check(problem, self.found).is_plausible]
         self.gains[chosen], self.used[chosen] = len(self.found) - before, self.rounds
         self.idle = 0 if len(self.found) > before else self.idle + 1
+        if len(self.found) > self.most:
+            self.most, self.record = len(self.found), self.rounds
 
     def settle(self) -> None:
         """Look at the found rows together: sharpen them by each other, solve groups, and leave out wrong ones."""
@@ -110,7 +120,7 @@ class Hunt:
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the state as JSON values and tensors."""
-        names = ("tried", "idle", "rounds", "gains", "used")
+        names = ("tried", "idle", "rounds", "most", "record", "gains", "used")
         return {name: getattr(self, name) for name in names}, {
             "found": self.found,
             "generator": self.generator.get_state(),
