@@ -51,6 +51,21 @@ def test_whole_sets_are_betrayed_beyond_chance_even_under_noise(digits):
     assert found.to_json()["betrayed_examples"] == found.betrayed > 10
 
 
+def test_copies_show_through_spoilt_pixels(digits):
+    generator = torch.Generator().manual_seed(0)
+    spoilt = digits.train.inputs[:5].clone()
+    where = torch.rand(5, 64, generator=generator).argsort(1) < 4
+    spoilt.view(5, 64)[where] += 0.45
+    averages = torch.stack([digits.train.inputs[i::8].mean(0) for i in range(8)])
+    found = find_copies(posing_as(digits, torch.cat([averages, spoilt])), digits)
+    assert found.copied == 0
+    assert {tuple(pair) for pair in found.shown.tolist()} <= {(8 + i, i) for i in range(5)}
+    assert len(found.shown) >= 3
+    assert found.held_out_shown == 0
+    assert not found.is_safe
+    assert "through noise" in found.sentence
+
+
 def test_without_held_out_examples_nothing_is_called_safe(digits):
     alone = replace(digits, holdout=Split(inputs=digits.holdout.inputs[:0], labels=digits.holdout.labels[:0]))
     found = find_copies(posing_as(alone, alone.train.inputs[:3]), alone)

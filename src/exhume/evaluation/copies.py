@@ -2,15 +2,16 @@
 
 A distilled image may look like its class without betraying anybody. It is a *copy* of a training example when it shows
 it (a mean squared error below 0.01), is nearer to it than any other real example is, and nearer for its surroundings
-than all but 1 % of held-out examples, which nobody can have copied. Copies aside, training examples may be nearer to
-the set than held-out ones are: how many are below the cut of 1 % is compared with what chance allows.
+than all but 1 % of held-out examples, which nobody can have copied. It *shows through noise* when the same holds once
+the tenth of its values that fit worst is left out. Copies aside, training examples may be nearer to the set than
+held-out ones are: how many are below the cut of 1 % is compared with what chance allows.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from exhume.errors import DataError
@@ -24,6 +25,8 @@ from exhume.records.comparison import GOOD
 COPY_FPR = 0.01
 NEARER_THAN_ANY = 1.0
 """A copy is nearer to its original than the nearest other real example is: a ratio of distances below one."""
+LEFT_OUT = 0.1
+"""The share of an example's values that noise may have spoilt."""
 SURELY = 1e-3
 """Odds of chance below which a set is said to betray its training examples."""
 
@@ -39,8 +42,12 @@ class Copies:
     """Synthetic example and the training example it copies, the nearest pair first."""
     distances: Float[Tensor, " copy"]
     """Squared and summed over values, of each pair, in units of the value range."""
+    shown: Int[Tensor, "shown 2"]
+    """As ``pairs``, for examples that show through noise; copies included."""
     held_out_copies: int
     """Synthetic examples that would be copies of held-out examples by the same measure: a control, 0 as a rule."""
+    held_out_shown: int
+    """The same control for examples that show through noise."""
     nearest: Int[Tensor, " synthetic"]
     """Of each synthetic example, the nearest training example, copied or not."""
     calibration: Calibration | None
@@ -69,8 +76,9 @@ class Copies:
 
     @property
     def is_safe(self) -> bool:
-        """Whether no example is a copy and no more are betrayed than chance allows; never known without a null."""
-        return self.calibration is not None and self.copied == 0 and self.chance >= SURELY
+        """Whether nobody is copied, shows through noise or is betrayed beyond chance; never known without a null."""
+        unseen = len(self.shown) <= self.held_out_shown
+        return self.calibration is not None and self.copied == 0 and unseen and self.chance >= SURELY
 
     @property
     def sentence(self) -> str:
@@ -83,11 +91,14 @@ class Copies:
             if self.chance < SURELY
             else f"{whole}, which chance explains."
         )
-        if self.copied == 0:
-            return f"No distilled example is a copy. {beyond}"
-        return (
-            f"{self.copying} of {self.size} distilled examples are copies of {self.copied} training examples. {beyond}"
+        more = len(self.shown) - self.copying
+        through = f"; {more} {'more ' if self.copied else ''}show{'s' * (more == 1)} one through noise" if more else ""
+        copies = (
+            f"{self.copying} of {self.size} distilled examples are copies of {self.copied} training examples"
+            if self.copied
+            else "No distilled example is a copy of a training example"
         )
+        return f"{copies}{through}. {beyond}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the finding for machines."""
@@ -96,12 +107,15 @@ class Copies:
             "training_size": self.training_size,
             "copies": self.copying,
             "copied_examples": self.copied,
+            "shown_through_noise": len(self.shown),
             "held_out_copies": self.held_out_copies,
+            "held_out_shown_through_noise": self.held_out_shown,
             "betrayed_examples": self.betrayed,
             "chance": self.chance,
             "fpr": COPY_FPR,
             "is_safe": self.is_safe,
             "pairs": self.pairs,
+            "shown_pairs": self.shown,
             "squared_distances": self.distances,
             "nearest_training_example": self.nearest,
             "sentence": self.sentence,
@@ -123,36 +137,65 @@ def find_copies(distilled: Dataset, data: Dataset) -> Copies:
     ratios = example_distances(made, everybody, scale) / neighbour_distances(everybody, scale)
     ratios = ratios.nan_to_num(torch.inf)  # of two equal examples nobody can say which one was copied
     mine, theirs = ratios[:size], ratios[size:]
-    pairs, distances, nearest = _shown(made, data.train, mine, theirs, scale)
+    ours, control = (
+        _resemblance(made, data.train, mine, theirs, scale),
+        _resemblance(made, data.holdout, theirs, mine, scale),
+    )
     return Copies(
         size=len(made),
         training_size=size,
-        pairs=pairs,
-        distances=distances,
-        held_out_copies=len(_shown(made, data.holdout, theirs, mine, scale)[0]),
-        nearest=nearest,
+        pairs=ours.pairs(ours.is_copy),
+        distances=ours.distances[ours.order(ours.is_copy)],
+        shown=ours.pairs(ours.is_shown),
+        held_out_copies=int(control.is_copy.sum()),
+        held_out_shown=int(control.is_shown.sum()),
+        nearest=ours.nearest,
         calibration=calibrate(mine, theirs),
     )
 
 
-def _shown(
+@dataclass(frozen=True, kw_only=True)
+class _Resemblance:
+    """Of each synthetic example: the nearest of a split, how near, and what that makes it."""
+
+    nearest: Int[Tensor, " synthetic"]
+    distances: Float[Tensor, " synthetic"]
+    is_copy: Bool[Tensor, " synthetic"]
+    is_shown: Bool[Tensor, " synthetic"]
+
+    def order(self, chosen: Bool[Tensor, " synthetic"]) -> Int[Tensor, " chosen"]:
+        rows = chosen.nonzero()[:, 0]
+        return rows[self.distances[rows].argsort()]
+
+    def pairs(self, chosen: Bool[Tensor, " synthetic"]) -> Int[Tensor, "chosen 2"]:
+        rows = self.order(chosen)
+        return torch.stack([rows, self.nearest[rows]], 1)
+
+
+def _resemblance(
     made: Float[Tensor, "synthetic ..."],
     split: Split,
     ratios: Float[Tensor, " example"],
     null: Float[Tensor, " stranger"],
     scale: UnitScale,
-) -> tuple[Int[Tensor, "copy 2"], Float[Tensor, " copy"], Int[Tensor, " synthetic"]]:
-    """Return the copies of a split's examples with their squared distances, and every nearest example."""
+) -> _Resemblance:
     if len(split) == 0 or len(null) == 0:
-        nothing = torch.zeros(0, 2, dtype=torch.long)
-        return nothing, torch.zeros(0, dtype=torch.float64), torch.full((len(made),), -1)
+        nobody = torch.zeros(len(made), dtype=torch.bool)
+        return _Resemblance(
+            nearest=torch.full((len(made),), -1),
+            distances=torch.full((len(made),), torch.inf, dtype=torch.float64),
+            is_copy=nobody,
+            is_shown=nobody,
+        )
     beside = compare(made, split, scale)
-    standing_out = recovered(ratios, null, COPY_FPR) & (ratios < NEARER_THAN_ANY)
-    is_near = beside.nearest_distances / max(1, split.inputs[:1].numel()) < GOOD
-    rows = (is_near & standing_out[beside.nearest_examples]).nonzero()[:, 0]
-    rows = rows[beside.nearest_distances[rows].argsort()]
-    return (
-        torch.stack([rows, beside.nearest_examples[rows]], 1),
-        beside.nearest_distances[rows],
-        beside.nearest_examples,
+    nearest = beside.nearest_examples
+    stands_out = (recovered(ratios, null, COPY_FPR) & (ratios < NEARER_THAN_ANY))[nearest]
+    errors = (scale(made) - scale(split.inputs)[nearest]).flatten(1).square().sort(1).values
+    trusted = errors[:, : max(1, round((1.0 - LEFT_OUT) * errors.shape[1]))]
+    is_copy = stands_out & (errors.mean(1) < GOOD)
+    return _Resemblance(
+        nearest=nearest,
+        distances=beside.nearest_distances,
+        is_copy=is_copy,
+        is_shown=is_copy | (stands_out & (trusted.mean(1) < GOOD)),
     )

@@ -84,7 +84,12 @@ def distilled(method: Distillation) -> Defence:
     def defend(settings: DefenceBench, data: Dataset, bench: Bench) -> Released:
         made = distil(data, method, seed=bench.seed, device=bench.device, progress=bench.progress)
         copies = find_copies(made, data)
-        about = {"copies": copies.copied, "betrayed": copies.betrayed, "copies_sentence": copies.sentence}
+        about = {
+            "copies": copies.copied,
+            "shown": len(copies.shown),
+            "betrayed": copies.betrayed,
+            "sentence": copies.sentence,
+        }
         return replace(trained(settings, made, bench), about=about)
 
     return defend

@@ -190,7 +190,7 @@ class Pictures:
 
 
 def pictures(settings: Pictures, bench: Bench) -> Findings:
-    """Draw distilled images of every method above their nearest training images, and frame the copies."""
+    """Draw distilled images of every method above their nearest training images, framed where they show one."""
     methods = ("KIP", "RKIP", "RKIP 5% noise")
     bench.cells = len(settings.sources) * len(methods)
     numbers: dict[str, Any] = {}
@@ -211,15 +211,21 @@ def pictures(settings: Pictures, bench: Bench) -> Findings:
             numbers[source][method] = cell["finding"]
             rows[method] = cell["images"]
             rows[f"nearest to {method}"] = data.train.inputs[cell["nearest"]]
-            framed[method] = [pair[0] for pair in cell["finding"]["pairs"]]
+            framed[method] = [pair[0] for pair in cell["finding"]["shown_pairs"]]
         figures[f"figure9-{source}"] = image_rows(rows, data.bounds, framed)
     return Findings(
         numbers=numbers,
         figures=figures,
         table=(
-            ("data", "method", "copies", "finding"),
+            ("data", "method", "copies", "shown", "finding"),
             [
-                (source, method, str(finding["copied_examples"]), finding["sentence"])
+                (
+                    source,
+                    method,
+                    str(finding["copied_examples"]),
+                    str(finding["shown_through_noise"]),
+                    finding["sentence"],
+                )
                 for source, found in numbers.items()
                 for method, finding in found.items()
             ],

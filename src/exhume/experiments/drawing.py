@@ -1,5 +1,6 @@
 """What the figures of studies share: dots with their spread, and named lines."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
@@ -9,6 +10,10 @@ from exhume.report.figures import GRID, INK, MUTED, TRAINED, plain_axes
 
 PALETTE = (TRAINED, "#3f6a8a", "#7a8b3c", "#8a5a83", "#c28f2c", INK, "#5f8f8a", "#9a4f5f")
 """Told apart by lightness as well as hue; a study with more lines than colours needs two figures."""
+
+
+LINE = 0.06
+"""The height of a line of names, as a fraction of the axes."""
 
 
 def named_lines(
@@ -30,10 +35,15 @@ def names_beside(axes: Axes, heights: Mapping[str, float]) -> None:
     axes.figure.draw_without_rendering()  # type: ignore[union-attr] # fixes the limits
     to_axes = axes.transAxes.inverted()
     places = {name: float(to_axes.transform(axes.transData.transform((0, y)))[1]) for name, y in heights.items()}
-    lowest = -0.02
-    for colour, name in sorted(zip(PALETTE * len(places), places, strict=False), key=lambda pair: places[pair[1]]):
-        lowest = max(places[name], lowest + 0.06)
-        axes.text(1.02, lowest, name, color=colour, fontsize=8, va="center", transform=axes.transAxes)
+    colours = dict(zip(places, PALETTE * len(places), strict=False))
+    names = sorted(places, key=places.__getitem__)
+    for below, above in itertools.pairwise(names):
+        places[above] = max(places[above], places[below] + LINE)
+    places[names[-1]] = min(places[names[-1]], 1.0)
+    for below, above in reversed(list(itertools.pairwise(names))):
+        places[below] = min(places[below], places[above] - LINE)
+    for name, height in places.items():
+        axes.text(1.02, height, name, color=colours[name], fontsize=8, va="center", transform=axes.transAxes)
 
 
 def dot_rows(

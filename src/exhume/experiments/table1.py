@@ -76,6 +76,7 @@ def measure(settings: Table, bench: Bench) -> Findings:
             } | {
                 "published": PUBLISHED.get(source, {}).get(method),
                 "copies": [cell["copies"] for cell in cells],
+                "shown": [cell["shown"] for cell in cells],
                 "betrayed": [cell["betrayed"] for cell in cells],
                 "seconds": [cell["seconds"] for cell in cells],
             }
@@ -96,6 +97,7 @@ def _cell(settings: Table, bench: Bench, source: str, method: str, split: int) -
         copies = find_copies(made, data)
         found: dict[str, Any] = {
             "copies": copies.copied,
+            "shown": len(copies.shown),
             "betrayed": copies.betrayed,
             "images": made.train.inputs[: settings.recipe.distilled],
         }

@@ -10,16 +10,16 @@ ACROSS = 20
 
 
 def beside_nearest(made: Dataset, data: Dataset, copies: Copies) -> Figure | None:
-    """Draw distilled images above the nearest training images, copies framed; None for tables."""
+    """Draw distilled images above the nearest training images, framed where they show one; None for tables."""
     images = made.train.inputs
     if images.ndim not in (3, 4) or min(images.shape[-2:]) < 2:
         return None
-    copying = set(copies.pairs[:, 0].tolist())
+    showing = set(copies.shown[:, 0].tolist())
     rows, framed = {}, {}
     for first in range(0, len(images), ACROSS):
         some = images[first : first + ACROSS]
         name = "distilled" if first == 0 else f"distilled, from {first + 1}"
         rows[name] = some
         rows[name.replace("distilled", "nearest")] = data.train.inputs[copies.nearest[first : first + ACROSS]]
-        framed[name] = [place for place in range(len(some)) if first + place in copying]
+        framed[name] = [place for place in range(len(some)) if first + place in showing]
     return image_rows(rows, data.bounds, framed)

@@ -31,8 +31,9 @@ def image_rows(
             canvas[top : top + height, left : left + width, :3] = tile
             canvas[top : top + height, left : left + width, 3] = 255
     inches = 9.0 / canvas.shape[1]
-    figure = Figure(figsize=(10.4, canvas.shape[0] * inches + 0.1))
-    axes = figure.add_axes((1.3 / 10.4, 0.0, 9.0 / 10.4, 1.0))
+    beside = 0.3 + 0.07 * max(map(len, tiles))  # inches that the longest name takes
+    figure = Figure(figsize=(9.0 + beside, canvas.shape[0] * inches + 0.1))
+    axes = figure.add_axes((beside / (9.0 + beside), 0.0, 9.0 / (9.0 + beside), 1.0))
     axes.imshow(canvas, interpolation="nearest")
     axes.set_axis_off()
     axes.set(xlim=(-2.5, canvas.shape[1] + 0.5), ylim=(canvas.shape[0] + 0.5, -2.5))  # room for frames
