@@ -2,9 +2,11 @@
 
 import base64
 import io
+import json
 import math
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -15,6 +17,7 @@ from PIL import Image
 from synthetic_audits import SHAPES, make_audit
 
 from exhume.records import Outcome
+from exhume.report.bench import bench
 from exhume.report.html import page, report
 from exhume.report.scores import below, scores
 
@@ -147,6 +150,19 @@ def test_a_failed_attack_makes_a_page_too(candidates):
     assert "No training input was recovered by this attack; that is no proof of safety." in text
     assert "lower the step size" in text
     assert "nan" not in text.replace("nan0", "")
+
+
+def test_the_bench_of_defences_is_the_one_that_was_measured():
+    folder = Path(__file__).parents[2] / "docs" / "results" / "defences-digits"
+    measured = json.loads((folder / "result.json").read_text())["numbers"]
+    shown = bench()
+    assert shown.size == measured["size"]
+    assert {one.defence: (one.recovered, one.certified) for one in shown.measures} == {
+        name: (one["recovered"], one["certified"]) for name, one in measured["defences"].items()
+    }
+    for one in shown.measures:
+        assert one.accuracy == pytest.approx(measured["defences"][one.defence]["accuracy"], abs=0.051)
+    assert "DP-SGD ε=8" in page(make_audit())
 
 
 def test_the_report_is_one_file_written_whole(tmp_path):

@@ -23,13 +23,14 @@ def advice(dossier: Dossier, finding: Finding) -> list[Advice]:
         return [_NO_SEAL, *([] if knew_start else [_TRY_STARTS]), _HOLD_OUT]
     searched = dossier.start is not None and dossier.start.tried > 1
     first = [_FOUND_START if searched else _HIDE_START] if knew_start else []
-    return [_DO_NOT_RELEASE, *first, _MORE_EXAMPLES, _PRIVATE, _COARSER, _AGAIN]
+    coarser = _COARSER if not dossier.prices else _COARSER_MEASURED
+    return [_DO_NOT_RELEASE, *first, _MORE_EXAMPLES, _PRIVATE, coarser, _AGAIN]
 
 
 _DO_NOT_RELEASE = Advice(
     what="Do not release these weights.",
-    why="Whoever has them and what the attacker was given has the examples below. Copies already given away cannot be "
-    "called back; treat those examples as published with them.",
+    why="Whoever has them and what the attacker was given has the examples on this page. Copies already given away "
+    "cannot be called back; treat those examples as published with them.",
 )
 _HIDE_START = Advice(
     what="Do not count on the start staying secret.",
@@ -54,6 +55,7 @@ _COARSER = Advice(
     what="Rounding to eight bits or noise on the weights stops the proofs, not every attack.",
     why="Measure both sides on this network with --defences before relying on it.",
 )
+_COARSER_MEASURED = Advice(what=_COARSER.what, why="The table below has both sides, measured on this network.")
 _AGAIN = Advice(
     what="Audit the new weights with the same command.",
     why="That an attack no longer works is a lower bound on the protection, not a guarantee.",

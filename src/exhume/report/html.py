@@ -12,10 +12,11 @@ import jinja2
 from markupsafe import Markup
 
 from exhume.evaluation.dossier import lead, verdict
-from exhume.evaluation.verdict import plural
+from exhume.evaluation.verdict import Finding, plural
 from exhume.evaluation.verdict import verdict as verdict_of_one
 from exhume.records import Audit, Dossier
 from exhume.report.advice import advice
+from exhume.report.bench import bench
 from exhume.report.cards import card, png
 from exhume.report.charts import THEME, chart
 from exhume.report.exhibits import exhibits, pictures
@@ -51,6 +52,7 @@ def page(found: Audit | Dossier) -> str:
         threat=None if first is None else _threat(dossier.audits[first]),
         risks=_risks(dossier, first),
         advice=advice(dossier, spoken.finding),
+        bench=bench() if spoken.finding in _GRAVE else None,
         number=number,
         style=Markup(_STYLE),
         script=Markup(_SCRIPT),
@@ -60,6 +62,7 @@ def page(found: Audit | Dossier) -> str:
 
 
 _TILES = ("certified", "exact", "good", "recovered at 1% false positives", "similar")
+_GRAVE = (Finding.PROVEN, Finding.RECOVERED, Finding.TRACES)
 _JOINTS = {"input shape": " × ", "value range": " to "}
 _STYLE = (files("exhume.report") / "page.css").read_text()
 _SCRIPT = (files("exhume.report") / "page.js").read_text()
