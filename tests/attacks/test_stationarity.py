@@ -10,12 +10,12 @@ from exhume.attacks import Stationarity
 from exhume.errors import ExhumeError, Refusal
 from exhume.training.recipes import weight_decay_recipe
 
-TIED = Stationarity(multiplier="tied", trials=4, trial_steps=50, winners=1, restarts=3, steps=400)
+TIED = Stationarity(multiplier="tied", trials=4, trial_steps=50, winners=1, restarts=1, steps=300)
 
 
 def trained(weight_decay, loss="mse"):
     data = exhume.load("digits", classes="all", size=20, test=0)
-    recipe = weight_decay_recipe(loss=loss, weight_decay=weight_decay, width=100, steps=2000, lr=0.3)
+    recipe = weight_decay_recipe(loss=loss, weight_decay=weight_decay, width=80, steps=1500, lr=0.3)
     strangers = exhume.load("digits", classes="all", size=400, test=0).holdout
     return replace(data, holdout=strangers), exhume.train(data, device="cpu", **recipe)
 

@@ -89,9 +89,7 @@ class FinalWeights(Attack):
         for name in KNOBS:
             low, high = getattr(self, name)
             if not 0 < low <= high < math.inf:
-                raise ExhumeError(
-                    f"{type(self).__name__} needs two positive numbers for {name}, not {low, high}."
-                )
+                raise ExhumeError(f"{type(self).__name__} needs two positive numbers for {name}, not {low, high}.")
 
     @abstractmethod
     def multipliers(self, view: AttackerView, candidates: int, span: InputSubspace | None) -> Multipliers:
@@ -226,6 +224,10 @@ class _Stages:
         self.attack, self.problem, self.candidates, self.outputs = attack, problem, candidates, outputs
         self.generator, self.progress, self.checkpoint = generator, progress, checkpoint
         self.files: list[Path] = []
+        if checkpoint is not None:  # the file that was asked for stands for those of the rounds beside it
+            whole = Checkpoint(checkpoint, fingerprint({"attack": repr(attack)}, *problem.target), "search")
+            whole.load()
+            whole.save({}, {})
 
     def halved(self) -> tuple[Knobs, list[dict[str, Any]]]:
         """Draw settings and keep the better half, round after round, until the winners are left."""
@@ -257,7 +259,7 @@ class _Stages:
 
     def clear(self) -> None:
         """Remove what was saved on the way; the result is complete."""
-        for file in self.files:
+        for file in (*self.files, *([] if self.checkpoint is None else [self.checkpoint])):
             file.unlink(missing_ok=True)
 
     def _start(self, knobs: Knobs) -> tuple[Tensor, Tensor]:
