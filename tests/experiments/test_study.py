@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 
 from exhume import experiments
 from exhume.cli import main
+from exhume.errors import ExhumeError
 from exhume.experiments.study import Bench, Findings, Study, read_result
 
 
@@ -73,6 +74,12 @@ def test_cells_of_other_settings_or_damaged_ones_do_not_count(tmp_path: Path) ->
     assert MEASURED[5:] == [3]
     STUDY.run("cpu", tmp_path, seed=1)
     assert MEASURED[6:] == [2, 3, 4]
+
+
+def test_a_preset_that_is_not_there_is_named(tmp_path: Path) -> None:
+    alone = Study(name="alone", shows="little", presets={"smoke": Squares()}, measure=measure)
+    with pytest.raises(ExhumeError, match="no preset gpu; there are smoke"):
+        alone.run("gpu", tmp_path)
 
 
 def test_the_command_lists_refuses_and_runs(

@@ -7,6 +7,7 @@ on training images is counted on held-out ones too.
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -14,17 +15,20 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from exhume.attacks.final_weights import FinalWeights
+from exhume.attacks.attack import Attack
+from exhume.attacks.input_span import input_span
 from exhume.attacks.max_margin import MaxMargin
+from exhume.attacks.search_space import SearchSpace
 from exhume.attacks.stationarity import Stationarity
 from exhume.data import load
-from exhume.errors import ExhumeError
+from exhume.errors import ExhumeError, Refusal
 from exhume.evaluation import evaluate
 from exhume.evaluation.distances import UnitScale, cross_correlations, ssim
 from exhume.experiments.study import Bench, Findings, Preset, Study
 from exhume.models.architecture import Architecture
 from exhume.models.convnet import ConvNet
-from exhume.records import Dataset, Reconstruction, Split, Victim
+from exhume.progress import Progress
+from exhume.records import AttackerView, Dataset, Outcome, Reconstruction, Split, Victim
 from exhume.records.comparison import SIMILAR
 from exhume.report.figures import HELD_OUT, TRAINED, plain_axes
 from exhume.training import train
@@ -32,7 +36,7 @@ from exhume.training.kkt import kkt_report
 from exhume.training.recipes import small_first_layer, weight_decay_recipe
 from exhume.training.settings import LossName
 
-AttackName = Literal["max-margin", "stationarity", "tied"]
+AttackName = Literal["max-margin", "stationarity", "tied", "noise"]
 RATES = (1.0, 0.3, 0.1, 0.03)
 """By which a learning rate is multiplied, in turn, until a training does not diverge."""
 FPR = 0.01
@@ -157,8 +161,46 @@ def trained(case: Case, data: Dataset, seed: int, bench: Bench) -> Victim:
     raise AssertionError("unreachable")
 
 
-def attack_of(case: Case) -> FinalWeights:
+@dataclass(frozen=True, kw_only=True)
+class NoiseInSpan(Attack):
+    """The control of every search in the span of the inputs: points of that span drawn blindly.
+
+    The span by itself is knowledge; what a search adds to it must be measured against this.
+    """
+
+    oversampling: float = 1.0
+    spread: float = 0.5
+
+    def check(self, view: AttackerView) -> None:
+        """Refuse where no span shows."""
+        if input_span(view) is None:
+            raise Refusal("The first layer does not show the span of the inputs.")
+
+    def recover(
+        self, view: AttackerView, *, generator: torch.Generator, progress: Progress, checkpoint: Path | None
+    ) -> Reconstruction:
+        """Draw normals of one spread along every direction of the span."""
+        span = input_span(view)
+        assert span is not None
+        space = SearchSpace.spanned_by(span, torch.float32)
+        count = round(self.oversampling * span.rank)
+        noise = torch.randn(count, space.size, generator=generator).to(view.device)
+        free = self.spread * (space.size / space.dimension) ** 0.5 * space.project(noise)
+        pixels = view.to_pixels(space.inputs(space.coordinates(free)))
+        return Reconstruction(
+            inputs=pixels if view.bounds is None else pixels.clamp(*view.bounds),
+            certified=torch.zeros(count, dtype=torch.bool),
+            confidence=torch.zeros(count),
+            outcome=Outcome.NOTHING_FOUND,
+            message="Points of the span, drawn blindly.",
+            diagnostics={"residuals": [1.0], "training_size_estimate": span.rank},
+        )
+
+
+def attack_of(case: Case) -> Attack:
     """Build the attack of a case."""
+    if case.attack == "noise":
+        return NoiseInSpan()
     if case.attack == "max-margin":
         return MaxMargin(**case.settings)
     return Stationarity(multiplier="tied" if case.attack == "tied" else "free", **case.settings)
@@ -385,6 +427,16 @@ AXES: dict[str, tuple[str, str, dict[Preset, Plan]]] = {
             (
                 Case(label="dense", weight_decay=1e-3, settings=SHORT),
                 Case(label="convolutional", convnet=True, width=8, weight_decay=1e-3, settings=SHORT),
+            )
+        ),
+    ),
+    "control": (
+        "candidates",
+        "what a search adds to the span of the inputs, which is known before it",
+        _plans(
+            (
+                Case(label="blind points of the span", weight_decay=1e-3, attack="noise"),
+                Case(label="the search", weight_decay=1e-3),
             )
         ),
     ),

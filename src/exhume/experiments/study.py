@@ -15,7 +15,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from exhume.errors import RecordError
+from exhume.errors import ExhumeError, RecordError
 from exhume.progress import Progress, silent
 from exhume.records.audit import plain
 from exhume.report.figures import save_figure
@@ -107,6 +107,8 @@ class Study(Generic[Settings]):
         command: str = "",
     ) -> Findings:
         """Measure everything and leave ``result.json`` and the figures in ``folder``."""
+        if preset not in self.presets:
+            raise ExhumeError(f"The study {self.name} has no preset {preset}; there are {', '.join(self.presets)}.")
         settings = asdict(self.presets[preset])  # type: ignore[call-overload] # a TypeVar cannot ask for a dataclass
         about = {"study": self.name, "preset": preset, "seed": seed, "settings": plain(settings)}
         bench = Bench(folder=Path(folder), identity=fingerprint(about), progress=progress, device=device, seed=seed)
