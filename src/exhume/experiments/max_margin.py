@@ -455,6 +455,8 @@ AXES: dict[str, tuple[str, str, dict[Preset, Plan]]] = {
                     replace(CIFAR, label="binary, decay", weight_decay=5e-4),
                     replace(CIFAR, label="ten, decay", classes="all", loss="ce", weight_decay=5e-4),
                     replace(CIFAR, label="mse, decay", loss="mse", weight_decay=5e-4, attack="stationarity"),
+                    replace(CIFAR, label="binary, blind", attack="noise"),
+                    replace(CIFAR, label="ten, blind", classes="all", loss="ce", attack="noise"),
                 ),
             ),
         },
