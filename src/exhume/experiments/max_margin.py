@@ -285,7 +285,7 @@ def gallery_figure(rows: Sequence[dict[str, Any]]) -> Figure:
     """Draw the best matches of the row that recovered most."""
     row = max(rows, key=lambda one: one["recovered"])
     shown, originals = row["shown"].clamp(0, 1), row["originals"].clamp(0, 1)
-    figure = Figure(figsize=(8.0, 1.9))
+    figure = Figure(figsize=(8.0, 16.0 / max(1, len(shown))))
     for number, (above, below) in enumerate(zip(shown, originals, strict=True)):
         for place, image in ((0, above), (1, below)):
             axes = figure.add_axes((number / len(shown), 0.5 - 0.5 * place, 0.95 / len(shown), 0.48))
