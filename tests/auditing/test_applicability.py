@@ -77,6 +77,15 @@ def test_what_is_known_of_the_training_is_weighed(facts, word):
     assert (word in reasons) if word else reasons == ""
 
 
+@pytest.mark.parametrize(
+    ("facts", "word"),
+    [({}, "not known"), ({"weight_decay": 0}, "without weight decay"), ({"weight_decay": 1e-3}, None)],
+)
+def test_attacks_at_rest_ask_for_weight_decay(facts, word):
+    reasons = " ".join(of(replace(trained(), training=facts), "stationarity").reasons)
+    assert (word in reasons) if word else reasons == ""
+
+
 def test_layers_that_disturb_are_named():
     model = nn.Sequential(
         nn.Flatten(), nn.Linear(64, 256), nn.ReLU(), nn.Dropout(0.1), nn.Linear(256, 2), nn.BatchNorm1d(2)

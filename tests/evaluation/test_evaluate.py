@@ -251,7 +251,7 @@ def test_the_json_has_the_promised_keys_and_never_a_nan():
 
 
 def test_every_key_of_the_json_is_documented():
-    page = Path(__file__).parents[2].joinpath("docs", "evaluation.md").read_text()
+    page = Path(__file__).parents[2].joinpath("docs", "reference", "audit-json.md").read_text()
     for key in evaluate(make_found(noise((30,), 3)), make_data((30,), 3)).to_json():
         assert f"`{key.removeprefix('holdout_').removeprefix('relative_')}`" in page or f"`{key}`" in page
 

@@ -31,7 +31,7 @@ CATALOGUE: dict[str, Entry] = {
         (caveats.crowded, caveats.nearly_full, caveats.unclear_count, caveats.only_features, *caveats.COMMON),
     ),
     "weight-difference": Entry(2, (), (caveats.moved_features, *caveats.COMMON)),
-    "stationarity": Entry(3, (), caveats.COMMON),
+    "stationarity": Entry(3, (), (caveats.no_weight_decay, *caveats.COMMON)),
     "max-margin": Entry(4, (), (caveats.not_a_margin_loss, *caveats.COMMON)),
     "bilevel": Entry(5, (), caveats.COMMON),
 }

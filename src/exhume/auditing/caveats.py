@@ -75,6 +75,19 @@ def not_a_margin_loss(traits: Traits) -> str | None:
     return f"The network was trained with {loss}, which maximises no margin."
 
 
+def no_weight_decay(traits: Traits) -> str | None:
+    """Say that nothing drew the weights to a stationary point, or that nobody said so."""
+    decay = traits.known("weight_decay")
+    if decay == "":
+        return "It rests on weight decay and a training that came to rest; whether there was either is not known."
+    try:
+        return (
+            None if float(decay) > 0 else "Trained without weight decay, so that its weights are no stationary point."
+        )
+    except ValueError:
+        return None
+
+
 def rescaling_optimiser(traits: Traits) -> str | None:
     """Say that the optimiser hides the low rank of gradients."""
     optimiser = traits.known("optimiser") or traits.known("optimizer")

@@ -96,7 +96,7 @@ def audit_command(
             dossier = replace(dossier, prices=measures)
         audit_into(folder, dossier)
         tell_dossier(voice, dossier)
-        tell_place(voice, folder)
+        tell_place(voice, folder, dossier)
         voice.give(account(dossier))
         met = {condition: condition.is_met(dossier) for condition in conditions}
         if junit is not None:

@@ -40,5 +40,5 @@ def demo(
         dossier = Dossier(audits={name: measured(one, data, view) for name, (_, one) in found.items()})
         audit_into(folder, dossier)
         tell_dossier(voice, dossier)
-        tell_place(voice, folder)
+        tell_place(voice, folder, dossier)
         voice.give(account(dossier))

@@ -50,7 +50,7 @@ def evaluate_command(
         target = RunFolder(out or run)
         audit_into(target, dossier)
         tell_dossier(voice, dossier)
-        tell_place(voice, target)
+        tell_place(voice, target, dossier)
         voice.give(account(dossier))
 
 

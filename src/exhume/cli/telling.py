@@ -70,10 +70,11 @@ def tell_dossier(voice: Voice, dossier: Dossier) -> None:
     voice.say(words.detail)
 
 
-def tell_place(voice: Voice, folder: RunFolder) -> None:
-    """Say where to look."""
-    voice.say(f"Open {folder.report}; for machines, {folder.audit}. Both tell of training examples: share them as you "
-              "would share the data.")  # fmt: skip
+def tell_place(voice: Voice, folder: RunFolder, dossier: Dossier) -> None:
+    """Say where to look, and how to treat what is there."""
+    tells = any(len(audit.found) for audit in dossier.audits.values())
+    care = " Both tell of training examples: share them as you would share the data." if tells else ""
+    voice.say(f"Open {folder.report}; for machines, {folder.audit}.{care}")
 
 
 def one_or_all(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -54,5 +54,5 @@ def _untested(dossier: Dossier) -> Verdict:
     return Verdict(
         finding=Finding.UNTESTED,
         sentence=sentence,
-        detail="That is no proof of safety. Below stands for each attack what it would need.",
+        detail="That is no proof of safety. The list of attacks says what each would need.",
     )
