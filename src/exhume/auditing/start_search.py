@@ -26,6 +26,8 @@ CERTAIN = -12.0
 """A search stops at a start that chance explains with less than this power of ten."""
 LEAST_SHARED = 0.5
 """A checkpoint with less than this share of the final weights is of another network, not one with another head."""
+GLANCE = 20_000
+"""Weights of a tensor that a search looks at; the likeliest starts are then looked at in full."""
 LEAST_P = -300.0
 """Powers of ten below this say nothing new."""
 COMPARED_LEAST = 16
@@ -74,21 +76,21 @@ def find_seed(
     drawn = _drawn(first, build(wanted[0] + 1))
     if not drawn:
         raise WeightsError("The weights of the model do not depend on the seed; its factory must draw them from torch.")
-    resemblance = Resemblance.of(view.final, drawn)
+    glance = Resemblance.of(view.final, drawn, most=GLANCE)
     ranking: list[tuple[float, int]] = []
     certain = CERTAIN - math.log10(len(wanted))
     is_certain = False
     for number, seed in enumerate(wanted):
         if number % 25 == 0:
             progress("start", number, len(wanted), f"likeliest: seed {min(ranking, default=(0, seed))[1]}")
-        distance, _, log10_p = resemblance(first if number == 0 else build(seed))
+        distance, _, log10_p = glance(first if number == 0 else build(seed))
         ranking.append((distance, seed))
         is_certain |= log10_p < certain
         if is_certain and len(ranking) >= COMPARED_LEAST:
             break
     progress("start", len(wanted), len(wanted), f"likeliest: seed {min(ranking)[1]}")
     likeliest = [(f"seed {seed}", dict(build(seed))) for _, seed in sorted(ranking)[:SHOWN]]
-    return _found(view, resemblance, likeliest, tried=len(ranking), paid=len(wanted))
+    return _found(view, Resemblance.of(view.final, drawn), likeliest, tried=len(ranking), paid=len(wanted))
 
 
 def find_base(view: AttackerView, bases: Mapping[str, Weights]) -> Found:
@@ -127,22 +129,24 @@ class Resemblance:
     centred: Mapping[str, Float[Tensor, " weight"]]
     """The final weights tensor by tensor, without their mean."""
     raw: Mapping[str, Float[Tensor, " weight"]]
+    most: int | None = None
+    """How many weights of a tensor to look at, evenly spread; None: all."""
 
     @classmethod
-    def of(cls, final: Weights, names: Iterable[str]) -> "Resemblance":
+    def of(cls, final: Weights, names: Iterable[str], most: int | None = None) -> "Resemblance":
         """Prepare the weights of these names."""
         raw = {
-            name: final[name].detach().cpu().double().flatten()
+            name: _flat(final[name], most)
             for name in sorted(names)
             if final[name].is_floating_point() and final[name].numel() > 1
         }
-        return cls({name: weight - weight.mean() for name, weight in raw.items()}, raw)
+        return cls({name: weight - weight.mean() for name, weight in raw.items()}, raw, most)
 
     def __call__(self, start: Weights) -> tuple[float, float, float]:
         """Return the relative distance, the correlation, and the power of ten of its p-value."""
         moved = size = weighted = freedom = 0.0
         for name, end in self.raw.items():
-            begin = start[name].detach().cpu().double().flatten()
+            begin = _flat(start[name], self.most)
             moved += float((end - begin).square().sum())
             size += float(end.square().sum())
             a, b = self.centred[name], begin - begin.mean()
@@ -153,6 +157,11 @@ class Resemblance:
         z = weighted / math.sqrt(freedom) if freedom else 0.0
         log_p = float(torch.special.log_ndtr(torch.tensor(-z, dtype=torch.float64)))
         return math.sqrt(moved / size) if size else math.inf, weighted / max(freedom, 1.0), log_p / math.log(10)
+
+
+def _flat(weight: Tensor, most: int | None) -> Float[Tensor, " weight"]:
+    flat = weight.detach().flatten()
+    return flat[:: max(1, len(flat) // most) if most else 1].cpu().double()
 
 
 def _found(
