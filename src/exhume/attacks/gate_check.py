@@ -156,10 +156,15 @@ def fitted_inputs(
     on = (1 - off_probability(problem.normalised(rows), 0.5, zero_width(problem, rows))) * problem.informative
     start = torch.zeros(len(rows), problem.basis.shape[0]).to(features) if base is None else base
     known = start @ problem.weights.T
-    scale = 20.0 / known.pow(2).mean(dim=1, keepdim=True).sqrt().clamp(min=1e-6)
+    unit = known.pow(2).mean(dim=1, keepdim=True).sqrt().clamp(min=1e-6)
     codes = torch.zeros(len(rows), free).to(features)
     # Few free directions are determined by many units and need no holding back.
-    for ridge in (1.0, 0.3, 0.1, 0.03) if 20 * free > problem.units else (1.0, 0.1, 1e-2, 1e-3):
+    ridges = (1.0, 0.3, 0.1, 0.03) if 20 * free > problem.units else (1.0, 0.1, 1e-2, 1e-3)
+    # What is known may be far off where rows are missing, so it is believed little at first.
+    steepness = (20.0,) * 4 if base is None else (2.0, 5.0, 10.0, 20.0)
+    scale = steepness[0] / unit
+    for ridge, steep in zip(ridges, steepness, strict=True):
+        codes, scale = codes * (steep / unit) / scale, steep / unit
         codes = fit_halfspaces(features, on, codes, ridge, steps=3, base=known * scale)
     return oriented(problem, start + (codes / size / scale) @ directions.T)
 
@@ -176,7 +181,10 @@ def check(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Checked:
     directions, _ = missing_directions(problem, rows)
     free = directions.shape[1]
     if free:
-        inputs = fitted_inputs(problem, rows, directions, inputs)
+        # What missing rows leave in an input may outweigh its constant, so either sign is tried.
+        either = [fitted_inputs(problem, rows, directions, sign * inputs) for sign in (1, -1)]
+        better = agreement(problem, rows, either[0]) >= agreement(problem, rows, either[1])
+        inputs = torch.where(better[:, None], *either)
     agreed = agreement(problem, rows, inputs)
     return Checked(
         rows=rows,

@@ -136,19 +136,19 @@ def random_starts(
     inputs = oriented(problem, (noise * strengths ** (1 - evenness)) @ directions.T)
     if float(problem.silent.mean()) < SHARED_SILENCE:
         return inputs
-    mean = common_input(problem)
+    mean = common_input(problem, directions)
     size = (inputs @ problem.weights.T).norm(dim=1, keepdim=True) / (mean @ problem.weights.T).norm()
     around: Tensor = mean + distance * inputs / size.clamp(min=1e-30)
     return around
 
 
-def common_input(problem: RowProblem) -> Float[Tensor, "1 value"]:
-    """Return the direction of what all inputs share: off on the units that no input moved, on elsewhere."""
-    features = problem.weights @ problem.basis
-    features = features / features.pow(2).mean().sqrt() / problem.rank**0.5
-    start = torch.zeros(1, problem.rank).to(features)
+def common_input(problem: RowProblem, directions: Float[Tensor, "value free"]) -> Float[Tensor, "1 value"]:
+    """Return what the inputs in a span share: off on the units that no input moved, on elsewhere."""
+    features, free = problem.weights @ directions, directions.shape[1]
+    features = features / features.pow(2).mean().sqrt() / free**0.5
+    start = torch.zeros(1, free).to(features)
     codes = fit_halfspaces(features, problem.informative[None], start, 1.0, steps=8)
-    return oriented(problem, codes @ problem.basis.T)
+    return oriented(problem, codes @ directions.T)
 
 
 def oriented(problem: RowProblem, inputs: Float[Tensor, "candidate value"]) -> Float[Tensor, "candidate value"]:
