@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 
 from exhume.attacks.first_layer import first_layer
-from exhume.attacks.subspace import InputSubspace, input_subspace, noise_edge, noise_floor
+from exhume.attacks.subspace import InputSubspace, decomposed, input_subspace
 from exhume.errors import Refusal
 from exhume.records import AttackerView
 
@@ -36,23 +36,7 @@ def input_span(view: AttackerView) -> InputSubspace | None:
         return None
     if not layer.reads_input:
         return None
-    change = layer.change
-    values, units = (change != 0).any(dim=1), (change != 0).any(dim=0)
-    live = change[values][:, units]
-    left, spectrum, right = torch.linalg.svd(live, full_matrices=False)
-    noise = noise_floor(spectrum, live.shape)
-    rank = int((spectrum > 1.1 * noise_edge(noise, live.shape)).sum())
+    parts = decomposed(layer.change)
+    rank, most = parts.above_noise, 0.75 * len(parts.spectrum)
     # The lower quarter of the values must be noise for the noise to be known, and there must be some of them.
-    if not 0 < rank <= 0.75 * min(live.shape) or min(live.shape) < LEAST_VALUES:
-        return None
-    basis, rows = change.new_zeros(change.shape[0], rank), change.new_zeros(rank, change.shape[1])
-    basis[values], rows[:, units] = left[:, :rank], right[:rank]
-    return InputSubspace(
-        rank=rank,
-        basis=basis,
-        rows=rows,
-        strengths=spectrum[:rank],
-        noise=noise,
-        spectrum=spectrum,
-        layer=layer,
-    )
+    return parts.subspace(rank, layer) if 0 < rank <= most and len(parts.spectrum) >= LEAST_VALUES else None

@@ -14,7 +14,7 @@ from torch import Tensor
 from exhume.attacks.gradient_sums import DenseSums, GradientSums, Sharpness, Sums, gradient_sums, squared_residual
 from exhume.attacks.multipliers import Multipliers
 from exhume.attacks.search_space import SearchSpace
-from exhume.attacks.weight_change import UNIT_PROBES, balanced
+from exhume.attacks.weight_change import UNIT_PROBES, box_of, moved_into
 from exhume.records import AttackerView
 
 Free = Float[Tensor, "candidate free"]
@@ -54,21 +54,18 @@ class KktProblem:
         sums = gradient_sums(view, [view.final], dtype, gates_only=True)
         target = [view.final[name].double() for name in sums.names]
         metric = None
-        if isinstance(sums, DenseSums) and space.basis is not None:
-            sums = sums.within(space.basis)
-            target[0] = target[0] @ space.basis.double()
-            metric = balanced(target[0], balance).to(dtype) if balance > 0 else None
-        box = view.model_box()
+        if isinstance(sums, DenseSums):
+            sums, target[0], metric = moved_into(space, sums, target[0], balance)
         return cls(
             sums=sums,
             target=tuple(weight.to(dtype) for weight in target),
             space=space,
             multipliers=multipliers,
-            box=None if box is None else (box[0].to(dtype), box[1].to(dtype)),
+            box=box_of(view, dtype),
             box_weight=box_weight,
             floor_weight=floor_weight,
             unit=unit,
-            metric=metric,
+            metric=None if metric is None else metric.to(dtype),
         )
 
     @property

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from exhume.attacks.first_layer import FirstLayer, first_layer
@@ -92,29 +92,60 @@ def input_subspace(view: AttackerView) -> InputSubspace:
 
 def measured(layer: FirstLayer) -> InputSubspace | None:
     """Measure the rank of a layer's change; None where no singular value stands clear of the bulk of the others."""
-    change = layer.change
-    # Values that are zero in every input and units that fire on none leave exact zeros, which are no noise to measure.
+    parts = decomposed(layer.change)
+    above, smaller = parts.above_noise, len(parts.spectrum)
+    if above == 0 or above >= smaller - max(2, smaller // 50):
+        return None
+    rank = _best_gap(parts.spectrum, above)
+    if rank == above and not _stands_clear(parts.spectrum, rank) and _relative(parts.noise, layer) > ROUNDING:
+        return None
+    return parts.subspace(rank, layer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decomposition:
+    """The singular values and vectors of the part of a change that is not exactly zero, and the noise under them."""
+
+    left: Float[Tensor, "live_value singular"]
+    spectrum: Float[Tensor, " singular"]
+    right: Float[Tensor, "singular live_unit"]
+    values: Bool[Tensor, " value"]
+    """Which values are live."""
+    units: Bool[Tensor, " unit"]
+    noise: float
+
+    @property
+    def above_noise(self) -> int:
+        """How many singular values exceed what noise alone makes."""
+        shape = (len(self.left), self.right.shape[1])
+        return int((self.spectrum > 1.1 * noise_edge(self.noise, shape)).sum())
+
+    def subspace(self, rank: int, layer: FirstLayer) -> InputSubspace:
+        """Return the subspace of the first ``rank`` singular vectors."""
+        basis = self.left.new_zeros(len(self.values), rank)
+        rows = self.left.new_zeros(rank, len(self.units))
+        basis[self.values], rows[:, self.units] = self.left[:, :rank], self.right[:rank]
+        return InputSubspace(
+            rank=rank,
+            basis=basis,
+            rows=rows,
+            strengths=self.spectrum[:rank],
+            noise=self.noise,
+            spectrum=self.spectrum,
+            layer=layer,
+        )
+
+
+def decomposed(change: Float[Tensor, "value unit"]) -> Decomposition:
+    """Decompose a change.
+
+    Values that are zero in every input and units that fire on none leave exact zeros, which are no noise to measure.
+    """
     values, units = (change != 0).any(dim=1), (change != 0).any(dim=0)
     live = change[values][:, units]
     left, spectrum, right = torch.linalg.svd(live, full_matrices=False)
     noise = noise_floor(spectrum, live.shape)
-    above = int((spectrum > 1.1 * noise_edge(noise, live.shape)).sum())
-    if above == 0 or above >= min(live.shape) - max(2, min(live.shape) // 50):
-        return None
-    rank = _best_gap(spectrum, above)
-    if rank == above and not _stands_clear(spectrum, rank) and _relative(noise, layer) > ROUNDING:
-        return None
-    basis, rows = change.new_zeros(change.shape[0], rank), change.new_zeros(rank, change.shape[1])
-    basis[values], rows[:, units] = left[:, :rank], right[:rank]
-    return InputSubspace(
-        rank=rank,
-        basis=basis,
-        rows=rows,
-        strengths=spectrum[:rank],
-        noise=noise,
-        spectrum=spectrum,
-        layer=layer,
-    )
+    return Decomposition(left=left, spectrum=spectrum, right=right, values=values, units=units, noise=noise)
 
 
 def _best_gap(spectrum: Tensor, above: int) -> int:

@@ -64,21 +64,16 @@ class WeightChange:
         if isinstance(sums, DenseSums):
             # In the NTK parameterisation scales make weights move little and biases much; the residual forgets them.
             target = [part / factor for part, factor in zip(target, sums.factors, strict=True)]
-            sums = sums.unscaled()
-            if space.basis is not None:
-                sums = sums.within(space.basis)
-                target[0] = target[0] @ space.basis.double()
-                metric = balanced(target[0], balance).to(dtype) if balance > 0 else None
-        box = view.model_box()
+            sums, target[0], metric = moved_into(space, sums.unscaled(), target[0], balance)
         return cls(
             sums=sums,
             target=tuple(change.to(dtype) for change in target),
             space=space,
-            box=None if box is None else (box[0].to(dtype), box[1].to(dtype)),
+            box=box_of(view, dtype),
             box_weight=box_weight,
             sharpness=sharpness,
             dual_unit=dual_unit,
-            metric=metric,
+            metric=None if metric is None else metric.to(dtype),
         )
 
     @property
@@ -155,6 +150,22 @@ class WeightChange:
         """Return the squared norm of each candidate's own gradient sum."""
         alone = [self.sums(at[j : j + 1], duals[:, j : j + 1], sharpness)[0] for j in range(len(at))]
         return torch.stack([torch.stack([part.square().sum() for part in parts]).sum() for parts in alone])
+
+
+def moved_into(
+    space: SearchSpace, sums: DenseSums, first: Float[Tensor, "unit value"], balance: float
+) -> tuple[DenseSums, Float[Tensor, "unit coordinate"], Float[Tensor, "coordinate coordinate"] | None]:
+    """Return dense sums and the first layer's target in coordinates of a space, and the metric of that layer."""
+    if space.basis is None:
+        return sums, first, None
+    inside = first @ space.basis.to(first)
+    return sums.within(space.basis), inside, balanced(inside, balance) if balance > 0 else None
+
+
+def box_of(view: AttackerView, dtype: torch.dtype) -> tuple[Float[Tensor, " value"], Float[Tensor, " value"]] | None:
+    """Return the lowest and highest network input, value by value; None where inputs are unbounded."""
+    box = view.model_box()
+    return None if box is None else (box[0].to(dtype), box[1].to(dtype))
 
 
 def balanced(change: Float[Tensor, "unit coordinate"], power: float) -> Float[Tensor, "coordinate coordinate"]:

@@ -380,6 +380,9 @@ CIFAR = Case(
     label="", source="cifar-10", classes="animal-vehicle", size=500, shrink=1, strangers=1000, width=1000, loss="bce",
     train_steps=20_000, settings=LARGE,
 )  # fmt: skip
+SMALL_CIFAR = replace(
+    CIFAR, size=60, strangers=400, width=300, train_steps=2500, settings=QUICK | {"restarts": 3, "oversampling": 2.0}
+)
 REGRESSION = Case(label="", loss="mse", lr=0.3, attack="tied")
 WEIGHT_DECAYS = tuple(
     Case(label=f"{decay:g}", weight_decay=decay, attack="max-margin") for decay in (0.0, 2e-4, 1e-3, 3e-3)
@@ -445,7 +448,15 @@ AXES: dict[str, tuple[str, str, dict[Preset, Plan]]] = {
         "the papers' networks on CIFAR-10: 2 × 250 vehicles and animals, 10 × 50",
         {
             "smoke": smoke((replace(CIFAR, label="binary", classes="odd-even"),)),
-            "cpu": Plan(cases=(Case(label="small", settings=QUICK),), seeds=1),
+            "cpu": Plan(
+                seeds=1,
+                cases=(
+                    replace(SMALL_CIFAR, label="binary"),
+                    replace(SMALL_CIFAR, label="ten classes", classes="all", loss="ce"),
+                    replace(SMALL_CIFAR, label="binary, blind", attack="noise"),
+                    replace(SMALL_CIFAR, label="ten, blind", classes="all", loss="ce", attack="noise"),
+                ),
+            ),
             "gpu": Plan(
                 seeds=1,
                 cases=(
