@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+import exhume
 from exhume.experiments import STUDIES
-from exhume.experiments.max_margin import AXES, Case, Plan, attack_of, drawn, papers_count
+from exhume.experiments.max_margin import AXES, Case, Plan, attack_of, drawn, papers_count, relative_ranks
 from exhume.records import Outcome, Reconstruction
 
 NAMES = ["max-margin", *(f"max-margin-{name}" for name in AXES)]
@@ -51,6 +52,7 @@ def test_the_papers_count_sees_copies_and_nothing_in_noise():
     similar, null, correlated = papers_count(found(data.train.inputs), data)
     assert (similar, correlated) == (20, 20)
     assert null <= 20
+    assert relative_ranks(found(noise), data) == exhume.evaluate(found(noise), data).relative
     similar, _, correlated = papers_count(found(noise), data)
     assert similar <= 2
     assert correlated <= 3
