@@ -10,7 +10,7 @@ from exhume.attacks import Stationarity
 from exhume.errors import ExhumeError, Refusal
 from exhume.training.recipes import weight_decay_recipe
 
-TIED = Stationarity(multiplier="tied", trials=4, trial_steps=50, winners=1, restarts=1, steps=300)
+TIED = Stationarity(multiplier="tied", trials=1, restarts=2, steps=250)
 
 
 def trained(weight_decay, loss="mse"):
