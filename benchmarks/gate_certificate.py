@@ -4,7 +4,7 @@ Trains victims with standard dynamics, attacks each from random starts alone, an
 exact (largest error below 0.02), false (certified, with a largest error of 0.05 or more) and seconds. Rows are written
 to ``gate_certificate.json`` as they come.
 
-    python benchmarks/gate_certificate.py --data-dir DIR --out DIR [--cases mnist-20,mnist-100] [--seeds 5] [--warm 4000]
+    python benchmarks/gate_certificate.py --data-dir DIR --out DIR [--cases mnist-20,mnist-100] [--seeds 5] [--warm 99]
 """
 
 import argparse

@@ -58,7 +58,7 @@ def trained(inputs, labels, training, rate, seed):
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    return model, initial, copy.deepcopy(model.state_dict()), float(loss)
+    return model, initial, copy.deepcopy(model.state_dict()), loss.item()
 
 
 def measure(case, seed, device, data_dir, faces):

@@ -11,6 +11,7 @@ from torch import Tensor
 from exhume.attacks.attack import Attack
 from exhume.attacks.first_layer import FLAT_SIDED, backward_signals, first_layer
 from exhume.attacks.gate_check import PRECISE, check, entangled, log_p_generic
+from exhume.attacks.gate_groups import are_settled
 from exhume.attacks.gate_rounds import LATE, Hunt
 from exhume.attacks.gate_search import RowProblem, row_problem
 from exhume.attacks.subspace import InputSubspace, input_subspace
@@ -116,7 +117,8 @@ class GateCertificate(Attack):
         # With rows missing an input is only approximate, and with one wrong row nobody can be sure of any.
         # Frozen features have no known range to check them against, so they are returned without a proof.
         all_fit = bool((checked.is_single & checked.is_exact).all())
-        is_sound = checked.is_complete and all_fit and subspace.layer.reads_input
+        is_sound = checked.is_complete and all_fit and are_settled(problem, rows, checked.inputs)
+        is_sound = is_sound and subspace.layer.reads_input
         scale, is_scaled = (1.0, True) if problem.has_bias else filling(view, inputs)
         inputs = inputs * scale
         is_precise = (checked.precision[:, None] * scale <= PRECISE)[:, 0] & is_scaled

@@ -182,9 +182,9 @@ def check(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Checked:
     free = directions.shape[1]
     if free:
         # What missing rows leave in an input may outweigh its constant, so either sign is tried.
-        either = [fitted_inputs(problem, rows, directions, sign * inputs) for sign in (1, -1)]
-        better = agreement(problem, rows, either[0]) >= agreement(problem, rows, either[1])
-        inputs = torch.where(better[:, None], *either)
+        upright, turned = (fitted_inputs(problem, rows, directions, sign * inputs) for sign in (1, -1))
+        better = agreement(problem, rows, upright) >= agreement(problem, rows, turned)
+        inputs = torch.where(better[:, None], upright, turned)
     agreed = agreement(problem, rows, inputs)
     return Checked(
         rows=rows,
@@ -211,28 +211,40 @@ def faced(
 def refined(
     problem: RowProblem, rows: Float[Tensor, "row rank"], generator: torch.Generator
 ) -> Float[Tensor, "row rank"]:
-    """Replace rows by sparser ones close to them, found from the inputs that all of them together imply."""
+    """Replace rows by sparser ones close to them, found from the inputs that all of them together imply.
+
+    Rows that share nearly all their zeros with another are tried harder.
+    """
     if len(rows) == 0:
         return rows
-    proposals = sharpen(problem, rows_of(problem, check(problem, rows).inputs, generator))
-    proposals = proposals.reshape(len(rows), -1, problem.rank)
-    close = (proposals @ rows[..., None])[..., 0].abs() > CLOSE
+    rows = _sparser(problem, rows, torch.arange(len(rows), device=rows.device), generator, tries=6)
+    alike = entangled(problem, rows).nonzero()[:, 0]
+    return _sparser(problem, rows, alike, generator, tries=24) if len(alike) else rows
+
+
+def _sparser(problem: RowProblem, rows: Tensor, which: Tensor, generator: torch.Generator, tries: int) -> Tensor:
+    proposals = sharpen(problem, rows_of(problem, check(problem, rows).inputs[which], generator, tries=tries))
+    proposals = proposals.reshape(len(which), -1, problem.rank)
+    cosines = (proposals @ rows.T).abs()
+    to_own = cosines.gather(2, which[:, None, None].expand(-1, proposals.shape[1], 1))[..., 0]
+    # Closest to the row it replaces, or a sparser near-duplicate would take its place.
+    close = (to_own >= cosines.amax(dim=2)) & (to_own > CLOSE)
     zeros = torch.stack([shows_zero(problem, each).sum(dim=1) for each in proposals.unbind(1)], dim=1) * close
     best = zeros.argmax(dim=1)
-    at = torch.arange(len(rows), device=rows.device)
-    is_better = zeros[at, best] > shows_zero(problem, rows).sum(dim=1)
-    return torch.where(is_better[:, None], proposals[at, best], rows)
+    at = torch.arange(len(which), device=rows.device)
+    is_better = zeros[at, best] > shows_zero(problem, rows[which]).sum(dim=1)
+    return rows.index_copy(0, which, torch.where(is_better[:, None], proposals[at, best], rows[which]))
 
 
 def without_culprits(
-    problem: RowProblem, rows: Float[Tensor, "row rank"], suspects: int = 24
+    problem: RowProblem, rows: Float[Tensor, "row rank"], most: int, suspects: int = 24
 ) -> Float[Tensor, "kept rank"]:
-    """Leave out rows without which the others agree better with their inputs.
+    """Leave out rows, at most so many, without which the others agree better with their inputs.
 
     One wrong row spoils the read-out of others, and so does the direction it takes from the missing ones. Suspects are
     the rows with the fewest zeros and those that agree least.
     """
-    while len(rows) > 1:
+    for _ in range(min(most, len(rows) - 1)):
         checked = check(problem, rows)
         if bool((checked.is_single & checked.is_exact).all()):
             break

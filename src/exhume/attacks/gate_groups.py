@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from exhume.attacks.gate_check import check, nested, sharpen, shows_zero, zero_width
+from exhume.attacks.gate_check import check, entangled, nested, sharpen, shows_zero, zero_width
 from exhume.attacks.gate_search import RowProblem, SearchSettings, random_starts, rows_of, search
 
 LARGEST_GROUP = 8
@@ -25,7 +25,7 @@ VANISHES, STANDS_OUT = 0.01, 0.05
 """How small rows of a group are on such units, in units of their root mean square, and how large the next row is."""
 SILENT = 0.02
 """The size of entries, in units of their root mean square, up to which a unit says nothing about a group."""
-STARTS = 128
+STARTS = 256
 """How many candidates a strategy searches inside a group."""
 SETS_OF_UNITS, BEST_SETS, PROPOSALS = 4_000, 100, 60
 """How many sets of units are tried, how many of their rows are looked at, and how many of all rows are kept."""
@@ -67,6 +67,22 @@ def told_apart(
         group = _group(problem, span, others)
         rows = torch.cat([others, _solved(problem, group, rows[is_member], strategies, generator)])
     return rows
+
+
+def are_settled(problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: Float[Tensor, "row value"]) -> bool:
+    """Tell whether all rows that share nearly all their zeros with another fill the span of their group.
+
+    Then what is read out for other rows does not depend on how the group is taken apart. Otherwise one row of a group
+    may be there twice in disguise and another be missing, which shifts all inputs a little.
+    """
+    for index in entangled(problem, rows).nonzero()[:, 0].tolist():
+        span = group_span(problem, inputs[index])
+        if span is None:
+            return False
+        is_member = (rows @ span.T).norm(dim=1) > INSIDE
+        if not bool(is_member[index]) or int(is_member.sum()) != len(span):
+            return False
+    return True
 
 
 def _spans(problem: RowProblem, rows: Tensor) -> Iterator[Tensor]:

@@ -15,6 +15,7 @@ from exhume.attacks.gate_check import (
     agreement,
     check,
     coverage,
+    entangled,
     fitted_inputs,
     log_p_generic,
     missing_directions,
@@ -105,8 +106,10 @@ class Hunt:
         before = len(self.found)
         limit = math.log(self.error_rate / self.tried)
         self.found = joined(problem, self.found, rows, directions, limit, generator, late=few and self.idle >= LATE)
-        if problem.rank - len(self.found) <= problem.rank // 4:
-            self.found = self.found[check(problem, self.found).is_plausible]
+        if problem.rank - len(self.found) <= problem.rank // 4 and not bool(
+            check(problem, self.found).is_plausible.all()
+        ):
+            self.found = without_culprits(problem, self.found, most=2)
         self.gains[chosen], self.used[chosen] = len(self.found) - before, self.rounds
         self.idle = 0 if len(self.found) > before else self.idle + 1
         if len(self.found) > self.most:
@@ -114,9 +117,15 @@ class Hunt:
 
     def settle(self) -> None:
         """Look at the found rows together: sharpen them by each other, solve groups, and leave out wrong ones."""
+        if self.is_complete and self._is_consistent():
+            return
         rows = refined(self.problem, self.found, self.generator)
         rows = told_apart(self.problem, rows, (BY_GATES, NARROWLY), self.generator)
-        self.found = without_culprits(self.problem, rows)
+        self.found = without_culprits(self.problem, rows, most=8)
+
+    def _is_consistent(self) -> bool:
+        checked = check(self.problem, self.found)
+        return bool((checked.is_single & checked.is_exact & ~entangled(self.problem, self.found)).all())
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the state as JSON values and tensors."""
