@@ -275,20 +275,20 @@ def shows_zero(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Bool[Ten
     return (problem.normalised(rows).abs() <= zero_width(problem, rows)) & problem.informative.bool()
 
 
-def nested(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Bool[Tensor, "row row"]:
-    """Tell for which pairs nearly all zeros of the first are zeros of the second."""
+def nested(problem: RowProblem, rows: Float[Tensor, "row rank"], least: float = OWN_ZEROS) -> Bool[Tensor, "row row"]:
+    """Tell for which pairs all zeros of the first but a fraction ``least`` of the units are zeros of the second."""
     zeros = shows_zero(problem, rows).to(rows)
     own = zeros @ (problem.informative - zeros).T
-    return (own < OWN_ZEROS * problem.units) & ~torch.eye(len(rows), dtype=torch.bool, device=rows.device)
+    return (own < least * problem.units) & ~torch.eye(len(rows), dtype=torch.bool, device=rows.device)
 
 
-def entangled(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Bool[Tensor, " row"]:
+def entangled(problem: RowProblem, rows: Float[Tensor, "row rank"], least: float = OWN_ZEROS) -> Bool[Tensor, " row"]:
     """Tell which rows may be mixed with another: nearly all zeros of the one are zeros of the other.
 
     A mixture is zero only where both its parts are, and spoils the input read out for the other part. The rows of
     near-duplicate inputs look the same, so neither of such a pair counts as proven.
     """
-    pairs = nested(problem, rows)
+    pairs = nested(problem, rows, least)
     return pairs.any(dim=0) | pairs.any(dim=1)
 
 

@@ -23,6 +23,8 @@ DEPTHS = (0.5, 0.35, 0.7)
 """Which part of the units that an input leaves off counts as far from firing; the first with a clear gap is taken."""
 VANISHES, STANDS_OUT = 0.01, 0.05
 """How small rows of a group are on such units, in units of their root mean square, and how large the next row is."""
+ALIKE = 0.03
+"""Rows with fewer zeros of their own than this fraction of the units may be mixtures of a group's rows."""
 SILENT = 0.02
 """The size of entries, in units of their root mean square, up to which a unit says nothing about a group."""
 STARTS = 256
@@ -70,12 +72,12 @@ def told_apart(
 
 
 def are_settled(problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: Float[Tensor, "row value"]) -> bool:
-    """Tell whether all rows that share nearly all their zeros with another fill the span of their group.
+    """Tell whether all rows that share most of their zeros with another fill the span of their group.
 
     Then what is read out for other rows does not depend on how the group is taken apart. Otherwise one row of a group
     may be there twice in disguise and another be missing, which shifts all inputs a little.
     """
-    for index in entangled(problem, rows).nonzero()[:, 0].tolist():
+    for index in entangled(problem, rows, ALIKE).nonzero()[:, 0].tolist():
         span = group_span(problem, inputs[index])
         if span is None:
             return False
