@@ -23,7 +23,7 @@ DEPTHS = (0.5, 0.35, 0.7)
 """Which part of the units that an input leaves off counts as far from firing; the first with a clear gap is taken."""
 VANISHES, STANDS_OUT = 0.01, 0.05
 """How small rows of a group are on such units, in units of their root mean square, and how large the next row is."""
-ALIKE = 0.03
+ALIKE = 0.025
 """Rows with fewer zeros of their own than this fraction of the units may be mixtures of a group's rows."""
 SILENT = 0.02
 """The size of entries, in units of their root mean square, up to which a unit says nothing about a group."""
