@@ -26,6 +26,9 @@ Labels = Literal["fixed", "learned"]
 Precision = Literal["float32", "float64"]
 
 WIDE = InfiniteNTK()
+RELEASED = InfiniteNTK(width=None, bias_gain=0.0)
+"""What the released code of Loo et al. (2023) distils with: two hidden layers without biases in the NTK
+parameterisation. Its networks have biases and the standard parameterisation, whose kernel is another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +40,9 @@ class KernelDistillation(Distillation):
     labels: Labels = "fixed"
     """``fixed`` gives each class its share of plain labels; ``learned`` optimises them with the inputs."""
     noise: float = 0.0
-    """The fraction of each input's values that are drawn at random from the value range and stay so."""
+    """The fraction of each input's values that are drawn at random and stay so."""
+    noise_std: float | None = None
+    """Of such values around zero, in network units; None: anything in the value range is as likely."""
     min_distance: float | None = None
     """The least distance of a distilled input to any training input, in the units of a value; None: any."""
     steps: int = 3000
@@ -56,6 +61,8 @@ class KernelDistillation(Distillation):
         choose("precision", self.precision, get_args(Precision))
         if not 0.0 <= self.noise < 1.0:
             raise ExhumeError(f"The fraction of noise must be from 0 to below 1, not {self.noise}.")
+        if self.noise_std is not None and not 0.0 <= self.noise_std < math.inf:
+            raise ExhumeError(f"The deviation of noise must be 0 or more, not {self.noise_std}.")
         if self.min_distance is not None and not 0.0 <= self.min_distance < math.inf:
             raise ExhumeError(f"A least distance must be 0 or more, not {self.min_distance}.")
 
@@ -126,13 +133,20 @@ class KernelDistillation(Distillation):
         if self.noise == 0.0:
             return guesses, None
         fixed = torch.rand(self.size, size, generator=generator).argsort(1) < round(self.noise * size)
+        return torch.where(fixed, self._noise(data, (self.size, size), generator), guesses), ~fixed
+
+    def _noise(
+        self, data: Dataset, shape: tuple[int, int], generator: torch.Generator
+    ) -> Float[Tensor, "distilled value"]:
+        """Draw flat network inputs that show nothing."""
+        if self.noise_std is not None:
+            return self.noise_std * torch.randn(shape, generator=generator)
         if data.bounds is None:
-            noise = torch.randn(self.size, size, generator=generator)
+            noise = torch.randn(shape, generator=generator)
         else:
             low, high = data.bounds
-            noise = low + (high - low) * torch.rand(self.size, size, generator=generator)
-        noise = data.to_model(noise.reshape(self.size, *data.input_shape)).flatten(1)
-        return torch.where(fixed, noise, guesses), ~fixed
+            noise = low + (high - low) * torch.rand(shape, generator=generator)
+        return data.to_model(noise.reshape(len(noise), *data.input_shape)).flatten(1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,8 +155,8 @@ class KIP(KernelDistillation):
 
     @classmethod
     def published(cls, size: int = 20) -> "KIP":
-        """Return the settings of Loo et al. (2023): 50 000 steps of Adam at 1e-3."""
-        return cls(size=size, steps=50_000, learning_rate=1e-3, decay="none")
+        """Return the settings of Loo et al. (2023): 50 000 steps of Adam at 1e-3, their kernel, normal noise."""
+        return cls(size=size, kernel=RELEASED, noise_std=1.0, steps=50_000, learning_rate=1e-3, decay="none")
 
     def loss(
         self, inputs: Float[Tensor, "example value"], answers: Float[Tensor, "example output"]
@@ -161,8 +175,8 @@ class RKIP(KernelDistillation):
 
     @classmethod
     def published(cls, size: int = 20) -> "RKIP":
-        """Return the settings of Loo et al. (2023): 50 000 steps of Adam at 1e-3."""
-        return cls(size=size, steps=50_000, learning_rate=1e-3, decay="none")
+        """Return the settings of Loo et al. (2023): 50 000 steps of Adam at 1e-3, their kernel, normal noise."""
+        return cls(size=size, kernel=RELEASED, noise_std=1.0, steps=50_000, learning_rate=1e-3, decay="none")
 
     def loss(
         self, inputs: Float[Tensor, "example value"], answers: Float[Tensor, "example output"]

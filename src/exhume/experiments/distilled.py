@@ -10,6 +10,7 @@ from exhume.attacks.weight_difference import WeightDifference
 from exhume.data import load
 from exhume.devices import resolve_device
 from exhume.distillation import KIP, RKIP, RKIPFinite, distil
+from exhume.distillation.kernel import RELEASED
 from exhume.evaluation.network import accuracy
 from exhume.experiments.study import Bench
 from exhume.kernels import InfiniteNTK, KernelRegression
@@ -26,14 +27,16 @@ class Recipe:
 
     distilled: int = 20
     width: int = 4096
+    kernel: InfiniteNTK | None = RELEASED
+    """To distil with; None: that of the networks that are trained afterwards."""
     steps: int = 3000
     """Of RKIP."""
-    kip_steps: int = 10_000
-    """Of KIP, which keeps improving at infinite width, and getting worse at finite width, long after RKIP is done."""
-    kip_rate: float = 0.003
+    kip_steps: int = 5000
+    kip_rate: float = 0.005
     finite_steps: int = 2000
     """Of the reconstruction behind RKIP-finite."""
     noise: float = 0.05
+    noise_std: float | None = 1.0
     training_steps: int = 4000
     stop_loss: float = 1e-5
 
@@ -41,6 +44,16 @@ class Recipe:
     def model(self) -> MLP:
         """The network of the paper: two hidden layers."""
         return MLP(width=self.width, depth=2)
+
+    @property
+    def own_kernel(self) -> InfiniteNTK:
+        """That of the network, in the limit of infinite width."""
+        return InfiniteNTK.of(self.model)
+
+    @property
+    def distilling_kernel(self) -> InfiniteNTK:
+        """The kernel that distilled sets are made with, and predict with at infinite width."""
+        return self.own_kernel if self.kernel is None else self.kernel
 
 
 def full(data: Dataset, recipe: Recipe, bench: Bench, seed: int) -> Dataset:
@@ -59,20 +72,20 @@ def random_images(data: Dataset, recipe: Recipe, bench: Bench, seed: int) -> Dat
 
 def kip(data: Dataset, recipe: Recipe, bench: Bench, seed: int) -> Dataset:
     """Return kernel inducing points."""
-    method = KIP(size=recipe.distilled, kernel=InfiniteNTK.of(recipe.model), steps=recipe.kip_steps,
+    method = KIP(size=recipe.distilled, kernel=recipe.distilling_kernel, steps=recipe.kip_steps,
                  learning_rate=recipe.kip_rate)  # fmt: skip
     return distil(data, method, seed=seed, device=bench.device, progress=bench.progress)
 
 
 def rkip(data: Dataset, recipe: Recipe, bench: Bench, seed: int, **settings: Any) -> Dataset:
     """Return reconstruction inducing points."""
-    method = RKIP(size=recipe.distilled, kernel=InfiniteNTK.of(recipe.model), steps=recipe.steps, **settings)
+    method = RKIP(size=recipe.distilled, kernel=recipe.distilling_kernel, steps=recipe.steps, **settings)
     return distil(data, method, seed=seed, device=bench.device, progress=bench.progress)
 
 
 def rkip_noise(data: Dataset, recipe: Recipe, bench: Bench, seed: int) -> Dataset:
     """Return reconstruction inducing points with some pixels fixed to noise."""
-    return rkip(data, recipe, bench, seed, noise=recipe.noise)
+    return rkip(data, recipe, bench, seed, noise=recipe.noise, noise_std=recipe.noise_std)
 
 
 def rkip_finite(data: Dataset, recipe: Recipe, bench: Bench, seed: int) -> Dataset:
@@ -84,6 +97,13 @@ def rkip_finite(data: Dataset, recipe: Recipe, bench: Bench, seed: int) -> Datas
 
 
 Maker = Callable[[Dataset, Recipe, Bench, int], Dataset]
+
+
+def with_own_kernel(make: Maker) -> Maker:
+    """Make the same with the kernel of the networks that will be trained."""
+    return lambda data, recipe, bench, seed: make(data, replace(recipe, kernel=None), bench, seed)
+
+
 METHODS: Mapping[str, Maker] = {
     "full data": full,
     "KIP": kip,
@@ -91,6 +111,8 @@ METHODS: Mapping[str, Maker] = {
     "RKIP 5% noise": rkip_noise,
     "RKIP-finite": rkip_finite,
     "random images": random_images,
+    "KIP, own kernel": with_own_kernel(kip),
+    "RKIP, own kernel": with_own_kernel(rkip),
 }
 
 
@@ -124,10 +146,10 @@ def network_accuracy(view: AttackerView, data: Dataset, test: Split) -> float:
     return 100.0 * accuracy(view, data, test)
 
 
-def infinite_accuracy(made: Dataset, data: Dataset, test: Split, recipe: Recipe, bench: Bench) -> float:
-    """Return the test accuracy of kernel regression on ``made``, the network of infinite width, in per cent."""
+def infinite_accuracy(made: Dataset, data: Dataset, test: Split, kernel: InfiniteNTK, bench: Bench) -> float:
+    """Return the test accuracy of kernel regression on ``made``, a network of infinite width, in per cent."""
     where = resolve_device(bench.device)
     inputs, asked = (data.to_model(x).to(where).double() for x in (made.train.inputs, test.inputs))
     targets = LOSSES["mse"].targets(made, made.train).to(where)
-    machine = KernelRegression.fit(InfiniteNTK.of(recipe.model), inputs, targets)
+    machine = KernelRegression.fit(kernel, inputs, targets)
     return 100.0 * float((classify(machine(asked)).cpu() == test.labels).double().mean())
