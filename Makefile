@@ -25,7 +25,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip -c constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch==$$(sed -n 's/^torch==//p' constraints.txt)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,private]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,private,ray]'
 	touch $@
 
 clean:

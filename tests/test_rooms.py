@@ -13,7 +13,7 @@ PACKAGE = Path(exhume.__file__).parent
 REPOSITORY = PACKAGE.parent.parent
 ROOMS = (
     "version", "errors", "progress", "storage", "devices", "checkpoints", "models", "records", "data", "training",
-    "kernels", "attacks", "distillation", "evaluation", "report", "auditing", "experiments", "cli",
+    "kernels", "attacks", "distillation", "evaluation", "report", "auditing", "experiments", "sweeps", "cli",
 )  # fmt: skip
 NEVER = {("evaluation", "attacks"), ("report", "attacks")}
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -6,7 +6,7 @@ from typing import Annotated, cast
 
 import typer
 
-from exhume.cli import attack, audit, data, demo, distil, evaluate, reproduce, train
+from exhume.cli import attack, audit, data, demo, distil, evaluate, reproduce, sweep, train
 from exhume.cli.invocation import called_with
 from exhume.version import __version__
 
@@ -33,6 +33,7 @@ app.command("evaluate")(evaluate.evaluate_command)
 app.command("audit")(audit.audit_command)
 app.command("distil")(distil.distil_command)
 app.command("reproduce")(reproduce.reproduce_command)
+app.command("sweep")(sweep.sweep_command)
 
 
 def _version(wanted: bool) -> bool:
@@ -54,8 +55,8 @@ def exhume(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
-    0 when done, 1 when a condition of an audit is met, 2 for bad input, 3 when an audit could test nothing, 130 after
-    Ctrl-C.
+    0 when done, 1 when a condition of an audit is met or tasks of a sweep failed, 2 for bad input, 3 when an audit
+    could test nothing, 130 after Ctrl-C.
     """
     try:
         given = sys.argv[1:] if arguments is None else list(arguments)

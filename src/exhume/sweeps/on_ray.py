@@ -1,0 +1,128 @@
+"""Tasks on Ray: which machine, how many at once and what to do when one dies are its business."""
+
+import importlib
+import importlib.util
+import logging
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from exhume.errors import ExhumeError, in_a_line
+from exhume.sweeps.plan import Resources
+from exhume.sweeps.work import Job, Record, carry_out, failure
+
+PATIENCE_SECONDS = 5.0
+"""How long a cluster may take to answer its door."""
+PASSED_ON = ("EXHUME_DATA",)
+"""Variables of the environment that tasks on other machines need."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayEngine:
+    """Runs tasks on a Ray cluster, or on a Ray of its own on this machine.
+
+    Every task may be run again after its machine or process died (``resources.retries``); its folder and its commands
+    make that harmless. When the driver dies, Ray ends the tasks that run, and the next call begins with those.
+    """
+
+    address: str | None = None
+    """``HOST:PORT``, ``ray://HOST:PORT`` or ``auto``; None starts Ray here."""
+    resources: Resources = field(default_factory=Resources)
+    log: Path = Path(os.devnull)
+    """Where Ray's own words go; it would tell of machines that died among the results on standard output."""
+
+    def check(self) -> None:
+        """Refuse an engine that is not there, or an address that nobody answers at.
+
+        Raises:
+            ExhumeError: with what to do about it.
+        """
+        if importlib.util.find_spec("ray") is None:
+            raise ExhumeError("The engine ray is not installed; get it with pip install 'exhume[ray]'.")
+        if self.address is not None:
+            self._knock(self.address)
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[Record]:
+        """Yield the record of each job as it ends, in any order."""
+        self.check()
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("a", encoding="utf-8") as log, redirect_stdout(log):
+            self._join()
+            try:
+                self._refuse_impossible()
+                yield from self._follow(jobs)
+            finally:
+                _ray().shutdown()
+
+    def _follow(self, jobs: Sequence[Job]) -> Iterator[Record]:
+        ray, wanted = _ray(), self.resources
+        task = ray.remote(carry_out).options(
+            name="exhume sweep",
+            num_cpus=wanted.cpus,
+            num_gpus=wanted.gpus,
+            memory=round(wanted.memory_gb * 2**30) or None,
+            max_retries=wanted.retries,
+        )
+        under_way = {task.remote(job): job for job in jobs}
+        while under_way:
+            (ended, *_), _ = ray.wait(list(under_way), num_returns=1)
+            job = under_way.pop(ended)
+            try:
+                record: Record = ray.get(ended)
+            except ray.exceptions.RayError as error:
+                record = failure(job, f"Ray gave the task up: {in_a_line(error)}.")
+            yield record
+
+    def _join(self) -> None:
+        ray = _ray()
+        environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        settings: dict[str, Any] = {
+            "log_to_driver": False,
+            "logging_level": logging.ERROR,
+            "runtime_env": {"env_vars": environment},
+        }
+        if self.address is None:
+            ray.init(address="local", include_dashboard=False, **settings)
+            return
+        try:
+            ray.init(address=self.address, **settings)
+        except Exception as error:  # what Ray raises for a door that opens to something else differs by version
+            raise self._unreachable(in_a_line(error)) from error
+
+    def _knock(self, address: str) -> None:
+        """Make sure that somebody listens: Ray itself tries for minutes and then ends the process."""
+        host, separator, port = address.removeprefix("ray://").rpartition(":")
+        if address == "auto":
+            return
+        if not separator or not host or not port.isdigit() or int(port) > 65535:
+            raise ExhumeError(f"An address reads HOST:PORT, ray://HOST:PORT or auto, not {address!r}.")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE_SECONDS).close()
+        except OSError as error:
+            raise self._unreachable(in_a_line(error)) from error
+
+    def _unreachable(self, reason: str) -> ExhumeError:
+        return ExhumeError(
+            f"No Ray cluster answers at {self.address} ({reason}); start one with 'ray start --head', or leave "
+            "--address out."
+        )
+
+    def _refuse_impossible(self) -> None:
+        """Refuse what this machine never has; a cluster may yet grow, and is waited for."""
+        if self.address is not None:
+            return
+        there = _ray().cluster_resources()
+        for kind, wanted in (("CPU", self.resources.cpus), ("GPU", self.resources.gpus)):
+            if wanted > there.get(kind, 0):
+                raise ExhumeError(
+                    f"A task takes {wanted:g} {kind}s by [resources], and this machine has {there.get(kind, 0):g}."
+                )
+
+
+def _ray() -> Any:
+    """Import Ray: late, as it takes a while and few need it, and untyped, as its own types differ between versions."""
+    return importlib.import_module("ray")

@@ -1,0 +1,262 @@
+"""What a sweep is to run: a TOML file, read into tasks. Knows nothing of what commands mean or how they are run."""
+
+import difflib
+import itertools
+import json
+import math
+import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from exhume.errors import ExhumeError
+from exhume.training.resumption import fingerprint
+from exhume.version import __version__
+
+Settings = Mapping[str, Any]
+"""Of one command: an option's long name without dashes, and its value; a table stands for ``NAME=VALUE`` pairs."""
+
+MOST_TASKS = 100_000
+"""A grid with more is a slip of the pen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One command with its settings."""
+
+    command: str
+    settings: Settings = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """Commands that run one after the other in a folder of their own, all with one seed."""
+
+    steps: tuple[Step, ...]
+    seed: int
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Every setting of every command under one name, such as ``train.size`` or ``audit.set.steps``."""
+        return {
+            name: value for step in self.steps for name, value in dotted({step.command: dict(step.settings)}).items()
+        }
+
+    @property
+    def key(self) -> str:
+        """The digest of what decides the result: commands, settings, seed, and the version that runs them."""
+        steps = [[step.command, step.settings] for step in self.steps]
+        return fingerprint({"steps": steps, "seed": self.seed, "version": __version__})[:16]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What one task takes of a machine; Ray places tasks by it."""
+
+    cpus: float = 1.0
+    gpus: float = 0.0
+    """Less than 1 lets tasks share a GPU."""
+    memory_gb: float = 0.0
+    """0: not counted."""
+    retries: int = 3
+    """How often a task is run again whose machine or process died; a command that fails is not."""
+
+    def __post_init__(self) -> None:
+        for name in ("cpus", "gpus", "memory_gb", "retries"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ExhumeError(f"A task takes at least 0 of {name}, not {getattr(self, name)}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """Commands, what they share, what varies, and how often each combination is repeated."""
+
+    commands: tuple[str, ...]
+    seeds: tuple[int, ...] = (0,)
+    options: Mapping[str, Settings] = field(default_factory=dict)
+    """By command: the same in every task."""
+    grid: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
+    """By command and by dotted name: every value with every other."""
+    cases: tuple[Mapping[str, Settings], ...] = ({},)
+    """Settings that vary together; each case is combined with the whole grid."""
+    results: tuple[str, ...] = ("*",)
+    """Which results go into the table, as shell patterns of their names."""
+    resources: Resources = field(default_factory=Resources)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The names of all settings that vary, without the seed."""
+        named = [dotted(dict(case)) for case in self.cases]
+        by_case = dict.fromkeys(name for case in named for name in case)
+        return (*by_case, *(f"{command}.{name}" for command, values in self.grid.items() for name in values))
+
+    def __len__(self) -> int:
+        lengths = [len(values) for by_name in self.grid.values() for values in by_name.values()]
+        return len(self.cases) * math.prod(lengths) * len(self.seeds)
+
+    def tasks(self) -> Iterator[Task]:
+        """Yield every task, in the order in which the file lists values; seeds turn fastest."""
+        places = [(command, name) for command, values in self.grid.items() for name in values]
+        values = [self.grid[command][name] for command, name in places]
+        for case, *point in itertools.product(self.cases, *values):
+            settings = {
+                command: _joined(self.options.get(command, {}), case.get(command, {})) for command in self.commands
+            }
+            for (command, name), value in zip(places, point, strict=True):
+                settings[command] = _joined(settings[command], _nested(name, value))
+            steps = tuple(Step(command=command, settings=settings[command]) for command in self.commands)
+            for seed in self.seeds:
+                yield Task(steps=steps, seed=seed)
+
+
+def read_sweep(path: Path | str) -> Sweep:
+    """Read a sweep from a TOML file.
+
+    Raises:
+        ExhumeError: when there is no such file, it is no TOML, or it says something a sweep does not have; one sentence
+            names the place.
+    """
+    path = Path(path)
+    try:
+        said = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ExhumeError(f"There is no sweep at {path}.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ExhumeError(f"{path} cannot be read as text ({error}).") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ExhumeError(f"{path} is not TOML: {error}.") from error
+    return _Reader(str(path)).sweep(said)
+
+
+def dotted(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Write nested tables with dotted names.
+
+    >>> dotted({"set": {"steps": 5}, "size": 3})
+    {'set.steps': 5, 'size': 3}
+    """
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= dotted(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+class _Reader:
+    """Reads what TOML said into a sweep, or says what is wrong with it."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def sweep(self, said: Mapping[str, Any]) -> Sweep:
+        self.only(said, ("commands", "seeds", "options", "grid", "cases", "results", "resources"), "a sweep")
+        commands = self.words(said.get("commands"), 'commands = ["train", "audit"]')
+        cases = said.get("cases", [{}])
+        if not isinstance(cases, list) or not cases:
+            raise self.error("[[cases]] is one table after another, each with settings by command")
+        sweep = Sweep(
+            commands=commands,
+            seeds=self.seeds(said.get("seeds", 1)),
+            options=self.by_command(said.get("options", {}), commands, "[options]"),
+            grid={
+                command: {name: self.axis(name, values) for name, values in dotted(settings).items()}
+                for command, settings in self.by_command(said.get("grid", {}), commands, "[grid]").items()
+            },
+            cases=tuple(self.by_command(case, commands, "[[cases]]") for case in cases),
+            results=self.words(said.get("results", ["*"]), 'results = ["audit.certified", "training.*"]'),
+            resources=self.resources(said.get("resources", {})),
+        )
+        self.disjoint(sweep)
+        if len(sweep) > MOST_TASKS:
+            raise self.error(f"the grid has {len(sweep)} tasks, more than {MOST_TASKS}")
+        return sweep
+
+    def error(self, reason: str) -> ExhumeError:
+        return ExhumeError(f"{self.place}: {reason}.")
+
+    def only(self, said: Mapping[str, Any], known: Collection[str], owner: str) -> None:
+        for name in said:
+            if name not in known:
+                close = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {close[0]}" if close else f"it has {', '.join(known)}"
+                raise self.error(f"{owner} has no {name!r}; {hint}")
+
+    def words(self, value: Any, such_as: str) -> tuple[str, ...]:
+        if not isinstance(value, list) or not value or not all(isinstance(word, str) and word for word in value):
+            raise self.error(f"a sweep needs a list of words such as {such_as}")
+        if len(set(value)) < len(value):
+            raise self.error(f"the same word stands twice in {value}")
+        return tuple(value)
+
+    def seeds(self, value: Any) -> tuple[int, ...]:
+        numbers = list(range(value)) if type(value) is int else value
+        if not isinstance(numbers, list) or not numbers or not all(type(n) is int and n >= 0 for n in numbers):
+            raise self.error(f"seeds are a number of repetitions or a list of whole numbers, not {value!r}")
+        if len(set(numbers)) < len(numbers):
+            raise self.error("the same seed is listed twice")
+        return tuple(numbers)
+
+    def by_command(self, said: Any, commands: Collection[str], owner: str) -> dict[str, dict[str, Any]]:
+        if not isinstance(said, dict):
+            raise self.error(f"{owner} holds a table for each command")
+        self.only(said, commands, owner)
+        for command, settings in said.items():
+            if not isinstance(settings, dict):
+                raise self.error(f"{owner} holds a table for each command, and {command} is none")
+            self.plain(settings)
+        return {command: dict(settings) for command, settings in said.items()}
+
+    def plain(self, settings: Mapping[str, Any]) -> None:
+        for name, value in dotted(settings).items():
+            try:
+                json.dumps(value, allow_nan=False)
+            except (TypeError, ValueError):
+                raise self.error(f"{name} is {value!r}, which no option takes") from None
+
+    def axis(self, name: str, values: Any) -> list[Any]:
+        if not isinstance(values, list) or not values:
+            raise self.error(f"[grid] needs a list of values for {name}, such as [1, 2]")
+        if len({json.dumps(value, sort_keys=True) for value in values}) < len(values):
+            raise self.error(f"[grid] lists a value of {name} twice")
+        return values
+
+    def resources(self, said: Any) -> Resources:
+        if not isinstance(said, dict):
+            raise self.error("[resources] is a table")
+        known = {"cpus": float, "gpus": float, "memory_gb": float, "retries": int}
+        self.only(said, known, "[resources]")
+        for name, value in said.items():
+            if type(value) not in (int, known[name]):
+                raise self.error(
+                    f"[resources] takes a {'whole ' * (known[name] is int)}number for {name}, not {value!r}"
+                )
+        try:
+            return Resources(**{name: known[name](value) for name, value in said.items()})
+        except ExhumeError as error:
+            raise self.error(str(error).rstrip(".")) from None
+
+    def disjoint(self, sweep: Sweep) -> None:
+        """Refuse a setting that two places decide; neither should win in silence."""
+        fixed = set(dotted(dict(sweep.options)))
+        by_case = {name for case in sweep.cases for name in dotted(dict(case))}
+        on_grid = {f"{command}.{name}" for command, values in sweep.grid.items() for name in values}
+        for one, other in itertools.combinations((fixed, by_case, on_grid), 2):
+            for name in sorted(one & other):
+                raise self.error(f"{name} is set twice; keep it in one of [options], [[cases]] and [grid]")
+
+
+def _nested(name: str, value: Any) -> dict[str, Any]:
+    """Write a dotted name as nested tables; the inverse of :func:`dotted` for one name."""
+    first, _, rest = name.partition(".")
+    return {first: _nested(rest, value) if rest else value}
+
+
+def _joined(one: Settings, other: Settings) -> dict[str, Any]:
+    """Join two tables, and the tables inside them; the second wins."""
+    joined = dict(one)
+    for name, value in other.items():
+        both = isinstance(value, Mapping) and isinstance(joined.get(name), Mapping)
+        joined[name] = _joined(joined[name], value) if both else value
+    return joined

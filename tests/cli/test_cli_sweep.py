@@ -1,0 +1,172 @@
+"""``exhume sweep``: real commands over a grid, killed and continued, and a sentence for what it cannot run."""
+
+import csv
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from exhume.cli import main
+
+TRAIN = """
+commands = ["train", "attack"]
+seeds = 2
+results = ["training.result.loss", "result.candidates"]
+[options.train]
+data = "digits"
+classes = "odd-even"
+depth = 1
+steps = 20
+test = 0
+centre = false
+[options.attack]
+attack = "weight-difference"
+[grid.train]
+size = [4, 6]
+[grid.attack]
+set.steps = [1, 2]
+"""
+
+
+def written(folder: Path, text: str) -> str:
+    file = folder / "sweep.toml"
+    file.write_text(text)
+    return str(file)
+
+
+def table(out: Path) -> list[dict[str, str]]:
+    with (out / "table.csv").open() as file:
+        return [{name: value for name, value in row.items() if name != "seconds"} for row in csv.DictReader(file)]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    assert main(["sweep", written(folder, TRAIN), f"--out={folder / 'out'}", "--quiet"]) == 0
+    return folder / "out"
+
+
+def test_a_grid_of_trainings_and_attacks_ends_in_one_table(whole, tmp_path, capsys):
+    rows = table(whole)
+    assert [(row["train.size"], row["attack.set.steps"], row["seed"]) for row in rows] == [
+        (size, steps, seed) for size in "46" for steps in "12" for seed in "01"
+    ]
+    assert [row["result.candidates"] for row in rows] == ["12"] * 4 + ["18"] * 4
+    assert rows[0]["training.result.loss"] == rows[2]["training.result.loss"] != rows[1]["training.result.loss"]
+    assert (whole / "tasks" / rows[0]["task"] / "log.txt").read_text() == "", "commands of a sweep are quiet"
+    before = {path: path.stat().st_mtime_ns for path in whole.glob("tasks/*/task.json")}
+    assert main(["sweep", written(tmp_path, TRAIN), f"--out={whole}"]) == 0
+    assert "8 of 8 tasks done, 8 of them by an earlier call, 0 failed." in capsys.readouterr().out
+    assert main(["sweep", written(tmp_path, TRAIN), f"--out={whole}", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["tasks"], told["done"], told["failed"]) == (8, 8, {})
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_killed_driver_loses_the_running_task_alone(whole, tmp_path):
+    file, cut = written(tmp_path, TRAIN), tmp_path / "cut"
+    command = ["sweep", file, f"--out={cut}", "--quiet"]
+    child = os.fork()
+    if not child:
+        try:
+            main(command)
+        finally:
+            os._exit(0)
+    deadline = time.monotonic() + 60
+    while len(list(cut.glob("tasks/*/task.json"))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    done = {path: path.stat().st_mtime_ns for path in cut.glob("tasks/*/task.json")}
+    assert 3 <= len(done) < 8, "killed at work"
+    assert main(command) == 0
+    assert done == {path: path.stat().st_mtime_ns for path in done}
+    assert table(cut) == table(whole)
+
+
+def test_tasks_that_fail_are_in_the_table_and_in_the_exit_code(tmp_path, capsys):
+    text = """
+    commands = ["train"]
+    [options.train]
+    data = "digits"
+    steps = 2
+    [grid.train]
+    classes = ["odd-even", "cats"]
+    size = [4, 6]
+    """
+    assert main(["sweep", written(tmp_path, text), f"--out={tmp_path / 'out'}"]) == 1
+    rows = table(tmp_path / "out")
+    assert [row["state"] for row in rows] == ["done", "done", "failed", "failed"]
+    assert all("cats" in row["message"] for row in rows[2:])
+    assert "2 of 4 tasks done, 2 failed" in capsys.readouterr().out
+    assert rows[2]["message"].split("'")[0] in (tmp_path / "out" / "summary.html").read_text()
+
+
+def test_a_dry_run_shows_lines_that_could_be_typed(tmp_path, capsys):
+    text = """
+    commands = ["train", "audit"]
+    [options.train]
+    data = "digits"
+    linearised = true
+    centre = false
+    [options.audit]
+    attack = ["weight-difference", "gate-certificate"]
+    set.weight-difference.sharpness = [10.0, 50.0]
+    defences = false
+    """
+    assert main(["sweep", written(tmp_path, text), "--dry-run", f"--out={tmp_path / 'out'}", "--json"]) == 0
+    ((train, audit),) = json.loads(capsys.readouterr().out)["lines"]
+    folder = train[-3].removeprefix("--out=")
+    assert train[:4] == ["train", "--data=digits", "--linearised", "--no-centre"]
+    assert audit == [
+        "audit", "--attack=weight-difference", "--attack=gate-certificate",
+        "--set=weight-difference.sharpness=[10.0, 50.0]", f"--out={folder}", "--seed=0", "--quiet", "--", folder,
+    ]  # fmt: skip
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("commands = ['tran']", "did you mean train"),
+        ("commands = ['data']", "a group of commands"),
+        ("commands = ['sweep']", "other commands than itself"),
+        ("commands = ['train']\n[options.train]\nsise = 3", "did you mean size"),
+        ("commands = ['train']\n[options.train]\nout = 'x'", "decides --out of train itself"),
+        ("commands = ['train']\n[options.train]\nseed = 3", "seeds ="),
+        ("commands = ['train']\n[options.train]\nquiet = true", "log.txt"),
+        ("commands = ['train']", "Missing option '--data'"),
+        ("commands = ['attack']\n[grid.attack]\nset.steps = [1]\n[options.attack]\ndevice = 'tpu'", "'tpu'"),
+        ("commands = ['train']\n[options.train]\ndata = 'digits'\n[grid.train]\nsize = [5, -1]", "'--size'"),
+        ("commands = ['train']\n[options.train]\ndata = 'digits'\ncentre = 3", "--centre is true or false"),
+        ("commands = ['train']\n[options.train]\ndata = true", "--data takes a value"),
+    ],
+)
+def test_what_cannot_be_run_is_said_before_anything_runs(tmp_path, capsys, text, said):
+    assert main(["sweep", written(tmp_path, text), f"--out={tmp_path / 'out'}"]) == 2
+    spoken = capsys.readouterr().err
+    assert said in spoken
+    assert spoken.startswith("exhume: ")
+    assert spoken.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_addresses_go_with_ray_and_must_answer(tmp_path, capsys):
+    file = written(tmp_path, TRAIN)
+    assert main(["sweep", file, "--address=localhost:1"]) == 2
+    assert "goes with --engine ray" in capsys.readouterr().err
+    pytest.importorskip("ray", reason="ray is not installed")
+    for address, said in (("localhost:1", "No Ray cluster answers"), ("nonsense", "HOST:PORT")):
+        assert main(["sweep", file, "--engine=ray", f"--address={address}", f"--out={tmp_path / 'out'}"]) == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_engine_that_is_not_installed_is_said_to_be_missing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["sweep", written(tmp_path, TRAIN), "--engine=ray", f"--out={tmp_path / 'out'}"]) == 2
+    assert "pip install 'exhume[ray]'" in capsys.readouterr().err

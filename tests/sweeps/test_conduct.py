@@ -1,0 +1,196 @@
+"""Sweeps at work: nothing is run twice, nothing is lost, failures are told, and the page is safe to open."""
+
+import csv
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from exhume.errors import ExhumeError
+from exhume.sweeps import Job, LocalEngine, Record, Sweep, carry_out, conduct
+from exhume.sweeps.work import LOG, Interrupted, results_in
+
+HOSTILE = "<script>alert('1')</script>"
+calls: list[tuple[str, ...]] = []
+
+
+def pretend(line):
+    """A command of a few words: writes its number, or fails as told. What real commands do is tested with them."""
+    line = tuple(line)
+    calls.append(line)
+    word, folder = line[0], Path(line[-1])
+    if word == "fail":
+        print(f"exhume: There is no {HOSTILE}.")
+        return 2
+    if word == "crash":
+        raise RuntimeError("out of all bounds\nand more")
+    if word == "stop":
+        raise KeyboardInterrupt
+    if word == "audit":
+        return 3
+    (folder / "result.json").write_text(
+        json.dumps({"number": float(word), "seed": 7, "deep": {"good": True, "list": [1]}, "word": HOSTILE})
+    )
+    return 0
+
+
+def job(tmp_path, number, *words, seed=0, **settings):
+    key = f"{number:016x}"
+    folder = tmp_path / "tasks" / key
+    return Job(
+        key=key,
+        lines=tuple((word, str(folder)) for word in words),
+        folder=folder,
+        place=Path.cwd(),
+        settings={"train.size": number, **settings},
+        seed=seed,
+        run=pretend,
+    )
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    calls.clear()
+
+
+def sweep(**changed):
+    return Sweep(**{"commands": ("train",), "grid": {"train": {"size": [1, 2, 3]}}, **changed})
+
+
+def rows(told):
+    with told.table.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_record_comes_back_as_it_was(tmp_path):
+    record = carry_out(job(tmp_path, 1, "5"))
+    assert record.state == "done"
+    assert record.results == {"result.number": 5.0, "result.deep.good": True, "result.word": HOSTILE}
+    assert Record.load(tmp_path / "tasks" / record.key) == record
+    (tmp_path / "tasks" / record.key / "task.json").write_text("{")
+    assert Record.load(tmp_path / "tasks" / record.key) is None
+
+
+def test_a_command_that_fails_ends_its_task_and_says_why(tmp_path):
+    record = carry_out(job(tmp_path, 1, "1", "fail", "2"))
+    assert (record.state, record.exit_code, record.message) == ("failed", 2, f"There is no {HOSTILE}.")
+    assert [line[0] for line in calls] == ["1", "fail"]
+    crashed = carry_out(job(tmp_path, 2, "crash"))
+    assert crashed.message == "RuntimeError: out of all bounds."
+    assert "Traceback" in (tmp_path / "tasks" / crashed.key / LOG).read_text()
+
+
+def test_the_answers_of_an_audit_are_no_failures(tmp_path):
+    record = carry_out(job(tmp_path, 1, "audit"))
+    assert (record.state, record.exit_code) == ("done", 3)
+
+
+def test_another_version_is_not_trusted(tmp_path):
+    from dataclasses import replace
+
+    record = carry_out(replace(job(tmp_path, 1, "1"), version="0.0.1"))
+    assert record.state == "failed"
+    assert "0.0.1" in record.message
+    assert not calls
+
+
+@pytest.mark.skipif(os.geteuid() != 0 and not hasattr(os, "geteuid"), reason="needs a file system")
+def test_a_folder_that_cannot_be_made_fails_one_task(tmp_path):
+    (tmp_path / "tasks").write_text("a file where a folder should be")
+    record = carry_out(job(tmp_path, 1, "1"))
+    assert record.state == "failed"
+    assert "cannot be used" in record.message
+
+
+def test_what_is_done_is_found_and_what_failed_is_tried_again(tmp_path):
+    jobs = [job(tmp_path, 1, "1"), job(tmp_path, 2, "fail"), job(tmp_path, 3, "3")]
+    first = conduct(sweep(), jobs, LocalEngine(), tmp_path)
+    assert [record.key for record in first.failed] == [jobs[1].key]
+    assert [row["state"] for row in rows(first)] == ["done", "failed", "done"]
+    assert [row["result.number"] for row in rows(first)] == ["1.0", "", "3.0"]
+    calls.clear()
+    mended = [jobs[0], job(tmp_path, 2, "2"), jobs[2]]
+    heard = []
+    second = conduct(sweep(), mended, LocalEngine(), tmp_path, progress=lambda *told: heard.append(told[1:3]))
+    assert [line[0] for line in calls] == ["2"]
+    assert second.found == 2
+    assert not second.failed
+    assert heard == [(2, 3), (3, 3)]
+
+
+def test_an_interrupted_sweep_keeps_what_was_done_and_goes_on(tmp_path):
+    jobs = [job(tmp_path, 1, "1"), job(tmp_path, 2, "stop"), job(tmp_path, 3, "3")]
+    with pytest.raises(Interrupted):
+        conduct(sweep(), jobs, LocalEngine(), tmp_path)
+    assert (tmp_path / "table.csv").read_text().count("\n") == 2
+    calls.clear()
+    conduct(sweep(), [jobs[0], job(tmp_path, 2, "2"), jobs[2]], LocalEngine(), tmp_path)
+    assert [line[0] for line in calls] == ["2", "3"]
+
+
+class Elsewhere:
+    """An engine on a machine that shares no disk with this one."""
+
+    def check(self):
+        pass
+
+    def run(self, jobs):
+        for one in reversed(jobs):
+            yield Record(key=one.key, settings=one.settings, seed=0, state="done", exit_code=0, results={"x": 1})
+
+
+def test_records_from_machines_that_share_no_disk_are_kept_here(tmp_path):
+    jobs = [job(tmp_path, number, "1") for number in (1, 2, 3)]
+    told = conduct(sweep(), jobs, Elsewhere(), tmp_path)
+    assert [record.key for record in told.records] == [one.key for one in jobs], "the order is that of the tasks"
+    assert conduct(sweep(), jobs, Elsewhere(), tmp_path).found == 3
+
+
+def test_two_sweeps_do_not_write_to_one_folder(tmp_path):
+    inner = []
+
+    def second(stage, done, total, note=""):
+        if not inner:
+            inner.append(1)
+            with pytest.raises(ExhumeError, match="Another sweep"):
+                conduct(sweep(), [], LocalEngine(), tmp_path)
+
+    conduct(sweep(), [job(tmp_path, 1, "1")], LocalEngine(), tmp_path, progress=second)
+    assert inner
+
+
+def test_results_are_chosen_by_patterns(tmp_path):
+    told = conduct(sweep(results=("result.n*",)), [job(tmp_path, 1, "1")], LocalEngine(), tmp_path)
+    assert [name for name in rows(told)[0] if name.startswith("result.")] == ["result.number"]
+
+
+def test_files_that_are_no_results_are_left_aside(tmp_path):
+    for name in ("checkpoints/a.json", "cells/a.json", "task.json", "request.json", ".result.json.x"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text('{"a": 1}')
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "fig2").mkdir()
+    (tmp_path / "fig2" / "result.json").write_text(
+        '{"numbers": {"b": 2}, "versions": {"c": 3}, "text": "%s"}' % ("x" * 99)
+    )
+    assert results_in(tmp_path) == {"fig2.result.numbers.b": 2}
+
+
+def test_the_page_tells_means_and_failures_and_escapes_everything(tmp_path):
+    jobs = [
+        job(tmp_path, 10 * size + seed, str(size + 2 * seed), seed=seed, **{"train.size": size, "train.data": HOSTILE})
+        for size in (1, 2)
+        for seed in (0, 1)
+    ]
+    jobs.append(job(tmp_path, 99, "fail", **{"train.size": 3, "train.data": HOSTILE}))
+    told = conduct(sweep(seeds=(0, 1)), jobs, LocalEngine(), tmp_path, title=HOSTILE, command=f"exhume sweep {HOSTILE}")
+    text = told.page.read_text()
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+    assert "2 ± 1.414" in text
+    assert "3 ± 1.414" in text
+    assert "4 of 5 tasks done, 1 failed" in text
+    assert "http://" not in text
+    assert "https://" not in text
+    assert "default-src &#39;none&#39;" in text or "default-src 'none'" in text

@@ -1,0 +1,105 @@
+"""Sweeps on a real Ray cluster of two workers: the same table as here, also when one of them is killed."""
+
+import csv
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from exhume.cli import main
+
+pytest.importorskip("ray", reason="ray is not installed; pip install 'exhume[ray]'")
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, about its coming versions
+
+SWEEP = """
+commands = ["train"]
+seeds = 3
+results = ["training.result.loss", "training.result.steps"]
+[options.train]
+data = "digits"
+classes = "odd-even"
+test = 0
+[grid.train]
+size = [4, 6]
+width = [32, 64]
+steps = [50, 60]
+"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sweep") / "sweep.toml"
+    path.write_text(SWEEP)
+    return path
+
+
+@pytest.fixture(scope="module")
+def expected(file: Path) -> list[dict[str, str]]:
+    """The table of the local engine."""
+    out = file.parent / "local"
+    assert main(["sweep", str(file), f"--out={out}", "--quiet"]) == 0
+    return table(out)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[object]:
+    """A head that runs nothing, and two workers of one core each, on one machine but as separate as on two."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    from ray.cluster_utils import Cluster
+
+    # Ray waits half a minute for a machine that is silent; a test need not.
+    quick = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 500, "health_check_failure_threshold": 2}
+    made = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, "_system_config": quick}
+    )
+    made.workers = [made.add_node(num_cpus=1) for _ in range(2)]
+    yield made
+    made.shutdown()
+
+
+def table(out: Path) -> list[dict[str, str]]:
+    with (out / "table.csv").open() as lines:
+        return [{name: value for name, value in row.items() if name != "seconds"} for row in csv.DictReader(lines)]
+
+
+def records(out: Path) -> int:
+    return len(list(out.glob("tasks/*/task.json")))
+
+
+def test_two_workers_end_with_the_same_table_though_one_is_killed(file, expected, cluster, tmp_path, capsys):
+    out, seen = tmp_path / "out", {}
+
+    def kill() -> None:
+        deadline = time.monotonic() + 60
+        while records(out) < 6 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        seen["done"] = records(out)
+        cluster.remove_node(cluster.workers[1], allow_graceful=False)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    status = main(["sweep", str(file), "--engine=ray", f"--address={cluster.address}", f"--out={out}", "--json"])
+    killer.join()
+    assert status == 0
+    assert 6 <= seen["done"] < 24, "killed at work"
+    assert len(expected) == 24
+    assert table(out) == expected
+    assert capsys.readouterr().out.startswith("{"), "what Ray says is not among the results"
+    lines = ["sweep", str(file), "--engine=ray", f"--address={cluster.address}", f"--out={out}", "--quiet"]
+    assert main(lines) == 0, "all is found, and nothing runs"
+
+
+def test_a_ray_of_its_own_ends_with_the_same_table(file, expected, tmp_path):
+    (tmp_path / "part.toml").write_text(SWEEP.replace("seeds = 3", "seeds = [1]").replace("[50, 60]", "[60]"))
+    command = ["sweep", str(tmp_path / "part.toml"), f"--out={tmp_path}", "--quiet"]
+    assert main([*command, "--engine=ray"]) == 0
+    assert table(tmp_path) == [row for row in expected if (row["seed"], row["train.steps"]) == ("1", "60")]
+
+
+def test_what_this_machine_never_has_is_refused(tmp_path, capsys):
+    (tmp_path / "greedy.toml").write_text(SWEEP + "[resources]\ngpus = 99\n")
+    assert main(["sweep", str(tmp_path / "greedy.toml"), "--engine=ray", f"--out={tmp_path / 'out'}", "--quiet"]) == 2
+    assert "A task takes 99 GPUs" in capsys.readouterr().err
