@@ -6,11 +6,12 @@ import pytest
 import torch
 
 import exhume
-from exhume.attacks import MaxMargin, Restarted, Stationarity, WeightDifference
+from exhume.attacks import Bilevel, MaxMargin, Restarted, Stationarity, WeightDifference
 from exhume.errors import Refusal
 from exhume.models.mlp import MLP
 from exhume.records import AttackerView, Reconstruction
 
+SIZE = 8
 ATTACKS = {
     "weight difference": WeightDifference(steps=60),
     "weight difference, all pixels": WeightDifference(steps=60, within_subspace=False, candidates=16),
@@ -24,10 +25,11 @@ FINAL_ONLY = {
     "max-margin, all pixels": MaxMargin(trials=1, restarts=2, steps=60, within_span=False, candidates=10),
     "stationarity": Stationarity(trials=2, trial_steps=20, restarts=2, steps=60),
     "stationarity, tied": Stationarity(multiplier="tied", trials=1, restarts=1, steps=60, precision="float64"),
+    "bilevel": Bilevel(candidates=SIZE, weight_decay=1e-2, lower_steps=6, steps=30),
+    "bilevel, stationary": Bilevel(candidates=SIZE, weight_decay=1e-2, lower="stationary", precision="float32"),
 }
 """Attacks that never look at the initial weights unless they are there."""
 ATTACKS |= FINAL_ONLY
-SIZE = 8
 
 
 @pytest.fixture(scope="module", params=["odd-even", "all"])
@@ -75,7 +77,7 @@ class TestEveryAttack:
         assert dtype is torch.get_default_dtype()
 
     def test_is_its_repr(self, name, found):
-        names = {kind.__name__: kind for kind in (MaxMargin, Restarted, Stationarity, WeightDifference)}
+        names = {kind.__name__: kind for kind in (Bilevel, MaxMargin, Restarted, Stationarity, WeightDifference)}
         assert found[name].attack == repr(ATTACKS[name])
         assert eval(found[name].attack, names) == ATTACKS[name]
 

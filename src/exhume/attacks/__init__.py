@@ -1,6 +1,7 @@
 """Attacks: each one file, one frozen dataclass, one ``run``."""
 
 from exhume.attacks.attack import Attack
+from exhume.attacks.bilevel import Bilevel
 from exhume.attacks.combined import Combined
 from exhume.attacks.gate_certificate import GateCertificate
 from exhume.attacks.infinite_width import InfiniteWidth
@@ -11,6 +12,7 @@ from exhume.attacks.weight_difference import WeightDifference
 
 __all__ = [
     "Attack",
+    "Bilevel",
     "Combined",
     "GateCertificate",
     "InfiniteWidth",

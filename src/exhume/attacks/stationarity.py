@@ -1,24 +1,21 @@
 """Training inputs from the final weights of any network that weight decay brought to rest."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
-from torch import Tensor
 
 from exhume.attacks.final_weights import FinalWeights
+from exhume.attacks.known_training import UserLoss, guessed_targets, known_loss
 from exhume.attacks.multipliers import FreeMultipliers, Multipliers, TiedMultipliers, balanced_labels
 from exhume.attacks.subspace import InputSubspace
 from exhume.errors import ExhumeError, Refusal
 from exhume.models.architecture import choose
 from exhume.records import AttackerView, count_outputs
-from exhume.training.losses import LOSSES, Loss, signed_or_centred
+from exhume.training.losses import Loss
 from exhume.training.settings import LossName
 
 Ties = Literal["free", "tied"]
-UserLoss = Callable[[Tensor, Tensor], Tensor]
-"""From outputs and targets of a batch (±1, or one-hot − 1/C) to its mean loss."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +55,7 @@ class Stationarity(FinalWeights):
             return FreeMultipliers()
         loss, outputs = self._loss(view), count_outputs(view.model, view.input_shape)
         labels = balanced_labels(candidates, outputs, view.device)
-        encode = loss.encode if isinstance(loss, Loss) else signed_or_centred
-        targets = encode(labels, max(2, outputs))
+        targets = guessed_targets(loss, labels, view)
         dtype = torch.float64 if self.precision == "float64" else torch.float32
         size = candidates if span is None else span.rank
         decay = self.weight_decay or float(view.training.get("weight_decay") or 0.0) or 1e-3
@@ -71,9 +67,7 @@ class Stationarity(FinalWeights):
         return self.multiplier == "free"
 
     def _loss(self, view: AttackerView) -> "Loss | UserLoss":
-        named = self.loss if self.loss is not None else view.training.get("loss")
-        if callable(named):
-            return named
-        if named not in LOSSES:
+        loss = known_loss(self.loss, view)
+        if loss is None:
             raise Refusal("Multipliers tied to the loss need to know it; set loss, or take free multipliers.")
-        return LOSSES[str(named)]
+        return loss
