@@ -59,7 +59,7 @@ CHECKS = {"table1": check_table, "defences": check_defences}
 
 def test_every_study_has_every_preset():
     for name in NAMES:
-        assert set(STUDIES[name].presets) == {"smoke", "cpu", "gpu"}
+        assert set(STUDIES[name].presets) >= {"smoke", "cpu", "gpu"}
         assert STUDIES[name].shows
 
 

@@ -1,6 +1,5 @@
 """``exhume reproduce``: the measurements of the papers and our own, one command each."""
 
-import difflib
 from pathlib import Path
 from typing import Annotated
 
@@ -9,18 +8,24 @@ import typer
 from exhume.cli import options
 from exhume.cli.run_folder import RunFolder
 from exhume.cli.voice import speaking
-from exhume.errors import ExhumeError
-from exhume.experiments import STUDIES, Preset
+from exhume.experiments import STUDIES, Preset, named
 from exhume.experiments.study import read_result
+
+SHARED = "shared-cells"
+"""The folder beside the studies for what several of them measure: run together, figures share their networks."""
 
 
 def reproduce_command(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME...", help="Studies to run; none lists them.")
+        list[str] | None,
+        typer.Argument(metavar="NAME...", help="Studies to run (fig2, table1, paper, all); none lists them."),
     ] = None,
     *,
     preset: Annotated[
-        Preset, typer.Option("--preset", help="How much of a study to run: seconds, minutes, or all of it.")
+        Preset,
+        typer.Option(
+            "--preset", help="How much of a study to run: seconds, minutes, minutes on a GPU, or what the paper did."
+        ),
     ] = "cpu",
     out: options.OutOption = Path("out/reproduce"),
     seed: options.SeedOption = 0,
@@ -34,20 +39,18 @@ def reproduce_command(
     Interrupted, the same command continues with the first cell that is not there yet.
     """
     with speaking(as_json=as_json, quiet=quiet, debug=debug) as voice:
-        for name in names or ():
-            if name not in STUDIES:
-                close = difflib.get_close_matches(name, STUDIES, n=1)
-                hint = f"did you mean {close[0]}" if close else f"there are {', '.join(STUDIES) or 'none'}"
-                raise ExhumeError(f"There is no study {name!r}; {hint}.")
+        studies = named(names or (), STUDIES)
         if not names:
             voice.table(("study", "shows"), [(study.name, study.shows) for study in STUDIES.values()])
             voice.give({study.name: study.shows for study in STUDIES.values()})
         results = {}
-        for name in names or ():
+        for name in studies:
             place = out / name
             command = f"exhume reproduce {name} --preset {preset} --seed {seed} --device {device} --out {out}"
             with RunFolder(place).open(), voice.progress(place / "cells") as progress:
-                found = STUDIES[name].run(preset, place, device=device, seed=seed, progress=progress, command=command)
+                found = STUDIES[name].run(
+                    preset, place, device=device, seed=seed, progress=progress, command=command, shared=out / SHARED
+                )
             voice.say(f"{name}: {STUDIES[name].shows}")
             if found.table is not None:
                 head, rows = found.table

@@ -2,14 +2,41 @@
 
 from typing import Any
 
+from exhume.experiments.curve_figures import CURVE_FIGURES, EVERY_CURVE_FIGURES
 from exhume.experiments.defences import DEFENCES
-from exhume.experiments.distillation_figures import DISTILLATION_FIGURES
+from exhume.experiments.full_settings import (
+    FIGURE_S4,
+    FULL_FIGURE6,
+    FULL_FIGURE7,
+    FULL_FIGURE8,
+    FULL_FIGURE9,
+    FULL_TABLE1,
+)
+from exhume.experiments.kernel_distance_figures import KERNEL_DISTANCE_FIGURES
 from exhume.experiments.max_margin import MAX_MARGIN_STUDIES
+from exhume.experiments.naming import MAIN_PAPER, named
+from exhume.experiments.rival_attacks import FIGURE_S1, THEIRS_AND_OURS
+from exhume.experiments.side_by_side import SIDE_BY_SIDE
 from exhume.experiments.study import Bench, Findings, Preset, Study
-from exhume.experiments.table1 import TABLE1
 
-_ALL: tuple[Study[Any], ...] = (TABLE1, *DISTILLATION_FIGURES, DEFENCES, *MAX_MARGIN_STUDIES)
-STUDIES = {study.name: study for study in _ALL}
-"""Every study by name; a new one costs its file and its place in the line above."""
+_ALL: tuple[Study[Any], ...] = (
+    SIDE_BY_SIDE,
+    *CURVE_FIGURES,
+    *KERNEL_DISTANCE_FIGURES,
+    FULL_FIGURE6,
+    FULL_FIGURE7,
+    FULL_FIGURE8,
+    FULL_FIGURE9,
+    FULL_TABLE1,
+    FIGURE_S1,
+    FIGURE_S4,
+    *EVERY_CURVE_FIGURES,
+    THEIRS_AND_OURS,
+    DEFENCES,
+    *MAX_MARGIN_STUDIES,
+)
+_ORDER = {name: place for place, name in enumerate(MAIN_PAPER)}
+STUDIES = {study.name: study for study in sorted(_ALL, key=lambda study: _ORDER.get(study.name, len(_ORDER)))}
+"""Every study by name, those of the main paper first; a new one costs its file and its place in the line above."""
 
-__all__ = ["STUDIES", "Bench", "Findings", "Preset", "Study"]
+__all__ = ["MAIN_PAPER", "STUDIES", "Bench", "Findings", "Preset", "Study", "named"]

@@ -23,8 +23,9 @@ from exhume.storage import load_bundle, save_bundle, write_json
 from exhume.training.resumption import fingerprint
 from exhume.version import __version__
 
-Preset = Literal["smoke", "cpu", "gpu"]
-"""How much of a study to run: enough to see that it runs, what a laptop does in minutes, the whole thing."""
+Preset = Literal["smoke", "cpu", "gpu", "paper"]
+"""How much of a study to run: enough to see that it runs, what a laptop does in minutes, what a GPU does in minutes,
+and the paper's own full setting."""
 Settings = TypeVar("Settings")
 
 
@@ -52,6 +53,8 @@ class Bench:
     progress: Progress = silent
     device: str = "auto"
     seed: int = 0
+    shared: Path | None = None
+    """Where cells are kept that several studies measure; None: in ``folder``, where others do not look."""
     cells: int = 0
     """How many cells the study has; set it once known, so that progress has a total."""
     finished: int = 0
@@ -63,26 +66,41 @@ class Bench:
             name: unique in the study; letters, digits, dashes and slashes.
             measure: the work of this cell alone; the ``seconds`` it took are added to what it returns.
         """
-        path = self.folder / "cells" / f"{name}.safetensors"
-        found = self._kept(path)
+        return self._cell(self.folder / "cells" / f"{name}.safetensors", self.identity, name, measure)
+
+    def shared_cell(self, name: str, about: str, measure: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+        """As :meth:`cell`, for work that studies have in common: whoever measures it first measures it for all.
+
+        Args:
+            name: of what is measured, for people.
+            about: everything the result depends on; a cell measured about anything else does not count.
+            measure: as in :meth:`cell`.
+        """
+        identity = fingerprint({"about": about})
+        place = self.folder / "cells" if self.shared is None else self.shared
+        return self._cell(place / f"{name}-{identity[:8]}.safetensors", identity, name, measure)
+
+    def _cell(self, path: Path, identity: str, name: str, measure: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+        found = _kept(path, identity)
         if found is None:
             started = time.perf_counter()
             found = dict(measure())
             found.setdefault("seconds", time.perf_counter() - started)
             tensors = {key: value for key, value in found.items() if isinstance(value, Tensor)}
             values = {key: plain(value) for key, value in found.items() if key not in tensors}
-            save_bundle(path, "cell", values | {"identity": self.identity}, tensors)
+            save_bundle(path, "cell", values | {"identity": identity}, tensors)
             found = values | {key: tensor.detach().cpu() for key, tensor in tensors.items()}
         self.finished += 1
         self.progress("cells", self.finished, max(self.cells, self.finished), name)
         return found
 
-    def _kept(self, path: Path) -> dict[str, Any] | None:
-        try:
-            values, tensors = load_bundle(path, "cell")
-        except RecordError:  # not there, or cut short by a full disk: measured again either way
-            return None
-        return values | tensors if values.pop("identity", None) == self.identity else None
+
+def _kept(path: Path, identity: str) -> dict[str, Any] | None:
+    try:
+        values, tensors = load_bundle(path, "cell")
+    except RecordError:  # not there, or cut short by a full disk: measured again either way
+        return None
+    return values | tensors if values.pop("identity", None) == identity else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +111,7 @@ class Study(Generic[Settings]):
     shows: str
     """One line for the list of studies."""
     presets: Mapping[Preset, Settings]
-    """Settings are frozen dataclasses of JSON values."""
+    """Settings are frozen dataclasses of JSON values. A study without ``paper`` runs its ``gpu`` in place of it."""
     measure: Callable[[Settings, Bench], Findings]
 
     def run(
@@ -105,13 +123,33 @@ class Study(Generic[Settings]):
         seed: int = 0,
         progress: Progress = silent,
         command: str = "",
+        shared: Path | str | None = None,
     ) -> Findings:
-        """Measure everything and leave ``result.json`` and the figures in ``folder``."""
+        """Measure everything and leave ``result.json`` and the figures in ``folder``.
+
+        Args:
+            preset: how much to run.
+            folder: where results go, and finished cells, from which an interrupted run continues.
+            device: ``auto`` takes a GPU when there is one.
+            seed: fixes every random choice.
+            progress: hears where the study stands.
+            command: what was typed, for the record.
+            shared: a folder for cells that other studies may measure too; None: ``folder``.
+        """
+        if preset == "paper" and preset not in self.presets:
+            preset = "gpu"
         if preset not in self.presets:
             raise ExhumeError(f"The study {self.name} has no preset {preset}; there are {', '.join(self.presets)}.")
         settings = asdict(self.presets[preset])  # type: ignore[call-overload] # a TypeVar cannot ask for a dataclass
         about = {"study": self.name, "preset": preset, "seed": seed, "settings": plain(settings)}
-        bench = Bench(folder=Path(folder), identity=fingerprint(about), progress=progress, device=device, seed=seed)
+        bench = Bench(
+            folder=Path(folder),
+            identity=fingerprint(about),
+            progress=progress,
+            device=device,
+            seed=seed,
+            shared=None if shared is None else Path(shared),
+        )
         started = time.perf_counter()
         found = self.measure(self.presets[preset], bench)
         for name, figure in found.figures.items():
