@@ -1,0 +1,230 @@
+"""From what an attacker measures to how often that is right: beliefs learnt where the truth is known, and checked.
+
+An attacker can train networks of its own on data of its own, attack them, and see which candidates were real. That
+turns any score (how far restarts agree, what the attack leaves unexplained) into a probability with an error bar, which
+holds for other networks as far as they are of the same kind. Whether it does hold is what :func:`reliability` measures,
+on networks that the belief was not learnt from.
+
+Candidates of one network rise and fall together, so counts are worth less than they look: with the network of each
+candidate given as its *group*, error bars are widened by the design effect measured between groups.
+"""
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from scipy.special import betaincinv
+from torch import Tensor
+
+from exhume.errors import ExhumeError
+
+LEVEL = 0.95
+"""Of every error bar here."""
+LEAST = 25
+"""Candidates that a block of a belief rests on, at least."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Belief:
+    """A rising step function from scores to probabilities, each step the fraction of true candidates it was seen on."""
+
+    cuts: Float[Tensor, " cut"]
+    """Between neighbouring blocks; a score at a cut belongs above it."""
+    true: Int[Tensor, " block"]
+    total: Int[Tensor, " block"]
+    design: float = 1.0
+    """By which counts are divided before error bars are drawn; 1 for independent candidates."""
+
+    def probability(self, scores: Float[Tensor, " candidate"]) -> Float[Tensor, " candidate"]:
+        """Return how likely a candidate with each score is to be true."""
+        # Half a success more than was seen: no finite experience makes a belief certain.
+        return ((self.true + 0.5) / (self.total + 1.0)).double()[self._blocks(scores)]
+
+    def interval(self, scores: Float[Tensor, " candidate"]) -> Float[Tensor, "candidate 2"]:
+        """Return the error bar of each probability."""
+        bars = [interval(int(true), int(total), self.design) for true, total in zip(self.true, self.total, strict=True)]
+        return torch.tensor(bars, dtype=torch.float64)[self._blocks(scores)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the belief as JSON values."""
+        return {
+            "cuts": self.cuts.tolist(),
+            "true": self.true.tolist(),
+            "total": self.total.tolist(),
+            "design": self.design,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Belief":
+        """Read what :meth:`to_json` returned."""
+        return cls(
+            cuts=torch.tensor(values["cuts"], dtype=torch.float64),
+            true=torch.tensor(values["true"]),
+            total=torch.tensor(values["total"]),
+            design=float(values["design"]),
+        )
+
+    def _blocks(self, scores: Float[Tensor, " candidate"]) -> Int[Tensor, " candidate"]:
+        return torch.bucketize(scores.double().contiguous(), self.cuts, right=True)
+
+
+def learn_belief(
+    scores: Float[Tensor, " candidate"],
+    truth: Bool[Tensor, " candidate"],
+    groups: Int[Tensor, " candidate"] | None = None,
+    *,
+    least: int = LEAST,
+) -> Belief:
+    """Learn how often candidates of each score are true.
+
+    Neighbouring scores are pooled into blocks of at least ``least`` candidates, and blocks that would make a higher
+    score less believable are merged (isotonic regression by pooling adjacent violators).
+
+    Args:
+        scores: larger for what the attacker believes more.
+        truth: which candidates were real.
+        groups: the network of each candidate; None: candidates are independent.
+        least: how many candidates a step rests on, at least.
+    """
+    if len(scores) == 0 or not bool(torch.isfinite(scores).all()):
+        raise ExhumeError("A belief is learnt from finite scores of at least one candidate.")
+    order = scores.argsort(stable=True)
+    ranked, hits = scores[order].double(), truth[order]
+    blocks: list[tuple[int, int, float]] = []  # true, total, the lowest score
+    first = 0
+    for last in range(1, len(ranked) + 1):
+        is_end = last == len(ranked)
+        if not is_end and (last - first < least or ranked[last] == ranked[last - 1]):
+            continue
+        count = int(hits[first:last].sum()), last - first
+        if is_end and count[1] < least and blocks:  # too few to stand alone
+            before = blocks.pop()
+            blocks.append((before[0] + count[0], before[1] + count[1], before[2]))
+        else:
+            blocks.append((*count, float(ranked[first])))
+        first = last
+        while len(blocks) > 1 and blocks[-1][0] * blocks[-2][1] <= blocks[-2][0] * blocks[-1][1]:
+            above, below = blocks.pop(), blocks.pop()
+            blocks.append((above[0] + below[0], above[1] + below[1], below[2]))
+    plain = Belief(
+        cuts=torch.tensor([low for _, _, low in blocks[1:]], dtype=torch.float64),
+        true=torch.tensor([true for true, _, _ in blocks]),
+        total=torch.tensor([total for _, total, _ in blocks]),
+    )
+    design = 1.0 if groups is None else design_effect(plain.probability(scores), truth, groups)
+    return Belief(cuts=plain.cuts, true=plain.true, total=plain.total, design=design)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bin:
+    """Candidates that were given about the same probability."""
+
+    predicted: float
+    """The mean of their probabilities."""
+    observed: float
+    """The fraction that were true."""
+    low: float
+    high: float
+    """The error bar of that fraction."""
+    true: int
+    total: int
+    slack: float = 0.0
+    """Half the error bar of the probabilities themselves, which were learnt from finite experience."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether probability and fraction differ by no more than both their error bars explain."""
+        towards = self.high - self.observed if self.predicted > self.observed else self.observed - self.low
+        return abs(self.predicted - self.observed) <= math.hypot(towards, self.slack)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reliability:
+    """Whether, of candidates given probability p, a fraction p are true."""
+
+    bins: tuple[Bin, ...]
+
+    @property
+    def error(self) -> float:
+        """The mean gap between probability and fraction, each bin weighed by its candidates."""
+        total = sum(one.total for one in self.bins)
+        return sum(one.total * abs(one.predicted - one.observed) for one in self.bins) / total
+
+    @property
+    def holding(self) -> int:
+        """How many bins hold what they promise; of twenty, one fails by chance."""
+        return sum(one.holds for one in self.bins)
+
+
+def reliability(
+    probabilities: Float[Tensor, " candidate"],
+    truth: Bool[Tensor, " candidate"],
+    groups: Int[Tensor, " candidate"] | None = None,
+    *,
+    bars: Float[Tensor, "candidate 2"] | None = None,
+    bins: int = 8,
+) -> Reliability:
+    """Lay probabilities beside the truth, in bins of about as many candidates each; equal ones stay together.
+
+    Args:
+        probabilities: that each candidate was given.
+        truth: which of them were real.
+        groups: the network of each candidate; None: candidates are independent.
+        bars: the error bars of the probabilities (:meth:`Belief.interval`); None: they are meant exactly.
+        bins: how many, at most.
+    """
+    order = probabilities.argsort(stable=True)
+    ranked = probabilities[order]
+    edges = [0]
+    for wanted in torch.linspace(0, len(ranked), bins + 1)[1:].round().long().tolist():
+        last = int(torch.searchsorted(ranked, ranked[wanted - 1], right=True))
+        if last > edges[-1]:
+            edges.append(last)
+    found = []
+    for first, last in itertools.pairwise(edges):
+        inside = order[first:last]
+        given, hits = probabilities[inside], truth[inside]
+        design = 1.0 if groups is None else design_effect(given, hits, groups[inside])
+        true, total = int(hits.sum()), len(inside)
+        low, high = interval(true, total, design)
+        found.append(
+            Bin(
+                predicted=float(given.mean()),
+                observed=true / total,
+                low=low,
+                high=high,
+                true=true,
+                total=total,
+                slack=0.0 if bars is None else float(bars[inside].diff(dim=1).mean()) / 2,
+            )
+        )
+    return Reliability(bins=tuple(found))
+
+
+def interval(true: int, total: int, design: float = 1.0, level: float = LEVEL) -> tuple[float, float]:
+    """Return the exact (Clopper–Pearson) error bar of a fraction, with counts divided by the design effect.
+
+    >>> low, high = interval(0, 10)
+    >>> round(low, 3), round(high, 3)
+    (0.0, 0.308)
+    """
+    hits, misses, tail = true / design, (total - true) / design, (1 - level) / 2
+    low = float(betaincinv(hits, misses + 1, tail)) if true > 0 else 0.0
+    high = float(betaincinv(hits + 1, misses, 1 - tail)) if true < total else 1.0
+    return low, high
+
+
+def design_effect(
+    probabilities: Float[Tensor, " candidate"], truth: Bool[Tensor, " candidate"], groups: Int[Tensor, " candidate"]
+) -> float:
+    """Return by how much the sums over groups vary more than those of independent candidates would; at least 1."""
+    found, place = groups.unique(return_inverse=True)  # type: ignore[no-untyped-call]
+    expected = float((probabilities * (1 - probabilities)).sum())
+    if len(found) < 2 or expected == 0.0:
+        return 1.0
+    gaps = torch.zeros(len(found), dtype=torch.float64).index_add_(0, place, truth.double() - probabilities.double())
+    return max(1.0, float(gaps.square().sum()) * len(found) / (len(found) - 1) / expected)

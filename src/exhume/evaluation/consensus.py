@@ -1,0 +1,217 @@
+"""What several runs know of each candidate together, and the verdict on it: proven, believed at a rate, or unproven.
+
+Nothing here sees a training example but :func:`are_true`, which is for measuring the rest.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from exhume.errors import ExhumeError
+from exhume.evaluation.belief import Belief
+from exhume.evaluation.distances import UnitScale, cross_correlations, squared_distances
+from exhume.records import Dataset, Reconstruction, Split
+from exhume.records.comparison import GOOD
+from exhume.records.record import Bounds
+
+Kind = Literal["agreement", "residual", "confidence", "certificate"]
+KINDS: tuple[Kind, ...] = ("agreement", "residual", "confidence", "certificate")
+ERROR_RATE = 0.01
+"""Of wrong claims of membership, above which a belief is too weak to claim anything."""
+CERTIFICATE_ERROR = 1e-3
+"""What a run that certifies may get wrong as a whole; no certificate is taken to be surer than that."""
+FAR = 1e6
+"""Stands for the distance to the nearest proof where there is no proof at all."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Evidence:
+    """What an attacker knows of each candidate, without the truth."""
+
+    inputs: Float[Tensor, "candidate ..."]
+    """The candidates of all runs, in pixel units."""
+    run: Int[Tensor, " candidate"]
+    agreement: Float[Tensor, " candidate"]
+    """The highest correlation with a candidate of another run, from 0 to 1; 0 for one run alone."""
+    residual: Float[Tensor, " candidate"]
+    """What the candidate's run leaves unexplained; zero where an attack has no objective."""
+    confidence: Float[Tensor, " candidate"]
+    """The attack's own."""
+    proof_distance: Float[Tensor, " candidate"]
+    """The mean square to the nearest input with a certificate, in units of the value range; FAR where there is none."""
+    proof_p: Float[Tensor, " candidate"]
+    """The p-value of that certificate; 1 where there is none."""
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def score(self, kind: Kind) -> Float[Tensor, " candidate"]:
+        """Return one kind of evidence as a score that is larger for what is believed more."""
+        scores = {
+            "agreement": self.agreement,
+            "residual": -self.residual,
+            "confidence": self.confidence,
+            "certificate": -self.proof_distance,
+        }
+        return scores[kind].double()
+
+    @property
+    def is_proven(self) -> Bool[Tensor, " candidate"]:
+        """Which candidates show an input that carries a certificate."""
+        return self.proof_distance < GOOD
+
+
+def gather(
+    runs: Sequence[Reconstruction],
+    *,
+    bounds: Bounds | None = (0.0, 1.0),
+    certificates: Sequence[Reconstruction] = (),
+) -> Evidence:
+    """Gather what runs from independent starts, and certificates of any attack on the same network, say together.
+
+    Args:
+        runs: what one attack found from different starts or seeds.
+        bounds: the range of an input value, in which distances are measured; None: as they are.
+        certificates: reconstructions whose certified inputs count as proofs; those of ``runs`` always do.
+    """
+    if not runs:
+        raise ExhumeError("Evidence is gathered from at least one run.")
+    inputs = torch.cat([one.inputs for one in runs])
+    run = torch.repeat_interleave(torch.arange(len(runs)), torch.tensor([len(one) for one in runs]))
+    proven = [(one.inputs[one.certified], _p_values(one)[one.certified]) for one in (*runs, *certificates)]
+    width = 1.0 if bounds is None else float(bounds[1] - bounds[0])
+    proof_distance, proof_p = _nearest_proof(
+        inputs.double() / width,
+        torch.cat([found for found, _ in proven]).double() / width,
+        torch.cat([p for _, p in proven]),
+    )
+    residuals = torch.tensor([_residual(one) for one in runs], dtype=torch.float64)
+    return Evidence(
+        inputs=inputs,
+        run=run,
+        agreement=agreement(inputs, run),
+        residual=residuals[run],
+        confidence=torch.cat([one.confidence for one in runs]).double(),
+        proof_distance=proof_distance,
+        proof_p=proof_p,
+    )
+
+
+def agreement(inputs: Float[Tensor, "candidate ..."], run: Int[Tensor, " candidate"]) -> Float[Tensor, " candidate"]:
+    """Return how well any other run knows each candidate: the highest correlation, from 0 to 1."""
+    correlations = cross_correlations(inputs.double(), inputs.double())
+    others = correlations.masked_fill(run[:, None] == run, 0.0)
+    return others.amax(1).clamp(0, 1) if len(inputs) else inputs.new_zeros(0).double()
+
+
+def are_true(inputs: Float[Tensor, "candidate ..."], data: Dataset) -> Bool[Tensor, " candidate"]:
+    """Tell which candidates show a training example: a good match, and nearer than any held-out example is."""
+    scale = UnitScale.of(data)
+    trained, held_out = (nearest_squares(inputs, split, scale) for split in (data.train, data.holdout))
+    return (trained < GOOD) & (trained < held_out)
+
+
+def nearest_squares(
+    inputs: Float[Tensor, "candidate ..."], split: Split, scale: UnitScale
+) -> Float[Tensor, " candidate"]:
+    """Return the mean square from each candidate to the nearest example of a split, in unit values."""
+    if len(split) == 0:
+        return torch.full((len(inputs),), torch.inf, dtype=torch.float64)
+    return squared_distances(scale(inputs), scale(split.inputs)).amin(1) / inputs[0].numel()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Membership:
+    """The verdict on one candidate."""
+
+    claimed: bool
+    """Whether it is said to have been in the training set."""
+    probability: float | None
+    """That it was, as far as anybody has measured; None: nobody has."""
+    low: float | None = None
+    high: float | None = None
+    """The error bar of that probability."""
+    error_rate: float | None = None
+    """How often such a claim is wrong, at most; None where nothing is claimed."""
+    basis: str
+    """What the verdict rests on: ``certificate``, a kind of evidence, or ``nothing``."""
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in plain words."""
+        if self.claimed:
+            return f"Was in the training set (by {self.basis}; such a claim is wrong in {self.error_rate:.1%} at most)."
+        if self.probability is None or self.low is None or self.high is None:
+            return "Plausible but unproven: nobody has measured how often such candidates are real."
+        return (
+            f"Plausible but unproven: of candidates like it {self.probability:.0%} ({self.low:.0%} to {self.high:.0%}) "
+            "were in a training set."
+        )
+
+
+def memberships(
+    evidence: Evidence, belief: Belief | None = None, kind: Kind = "agreement", *, error_rate: float = ERROR_RATE
+) -> list[Membership]:
+    """Say of each candidate whether it was in the training set, and how often such a verdict is wrong.
+
+    A certificate is a proof, at its own error rate. Without one a claim needs a belief, learnt on networks whose data
+    were known, whose error bar lies above ``1 − error_rate``. Everything else is plausible but unproven.
+
+    Args:
+        evidence: what the attacker knows.
+        belief: of the scores of one kind; None: nothing was measured.
+        kind: which scores the belief is about.
+        error_rate: of wrong claims that is still acceptable.
+    """
+    scores = evidence.score(kind)
+    chances = None if belief is None else belief.probability(scores).tolist()
+    bars = None if belief is None else belief.interval(scores).tolist()
+    verdicts = []
+    for number, is_proven in enumerate(evidence.is_proven.tolist()):
+        if is_proven:
+            wrong = float(evidence.proof_p[number])
+            proven = Membership(claimed=True, probability=1.0 - wrong, error_rate=wrong, basis="certificate")
+            verdicts.append(proven)
+        elif chances is None or bars is None:
+            verdicts.append(Membership(claimed=False, probability=None, basis="nothing"))
+        else:
+            low, high = bars[number]
+            claimed = low >= 1.0 - error_rate
+            wrong_at_most = 1.0 - low if claimed else None
+            verdicts.append(
+                Membership(
+                    claimed=claimed,
+                    probability=chances[number],
+                    low=low,
+                    high=high,
+                    error_rate=wrong_at_most,
+                    basis=kind,
+                )
+            )
+    return verdicts
+
+
+def _p_values(found: Reconstruction) -> Float[Tensor, " candidate"]:
+    """Return the p-values of certificates, none of them below what the whole run may get wrong."""
+    least = torch.full((len(found),), CERTIFICATE_ERROR, dtype=torch.float64)
+    return least if found.p_values is None else torch.maximum(found.p_values.double(), least)
+
+
+def _nearest_proof(
+    candidates: Float[Tensor, "candidate ..."], proofs: Float[Tensor, "proof ..."], p_values: Float[Tensor, " proof"]
+) -> tuple[Float[Tensor, " candidate"], Float[Tensor, " candidate"]]:
+    if len(proofs) == 0 or len(candidates) == 0:
+        return candidates.new_full((len(candidates),), FAR), candidates.new_ones(len(candidates))
+    distances, place = (squared_distances(candidates, proofs) / candidates[0].numel()).min(1)
+    return distances, torch.where(distances < GOOD, p_values[place], 1.0)
+
+
+def _residual(found: Reconstruction) -> float:
+    if found.history is None or len(found.history) == 0:
+        return 0.0
+    end = float(found.history[-1])
+    return end if end == end and abs(end) < FAR else FAR
