@@ -11,6 +11,12 @@ from exhume.data.sources import available
 from exhume.errors import ExhumeError
 from exhume.experiments import MAIN_PAPER, STUDIES, named
 from exhume.experiments.curve_figures import SMOKE, curves
+from exhume.experiments.distillation_observations import (
+    few_teach_much,
+    only_kip_fails_to_transfer,
+    only_rkip_copies,
+    only_rkip_gives_originals_away,
+)
 from exhume.experiments.grid import LINEARISED, STANDARD, TEN_CLASSES, Effort, mean_curve, share, where
 from exhume.experiments.observations import (
     error_follows_kernel_distance,
@@ -43,8 +49,7 @@ def test_a_study_leaves_numbers_pictures_and_the_null(name, results):
     for figure in result["figures"]:
         assert (results / name / f"{figure}.png").stat().st_size > 1000
         assert (results / name / f"{figure}.svg").exists()
-    if name != "figureS4":
-        assert "paper" in result["summary"]
+    assert "paper" in result["summary"]
     for row in result["numbers"].get("rows", []):
         assert len(row["null_curve"]) == len(row["curve"]) > 0
         assert row["curve"] == sorted(row["curve"])
@@ -105,6 +110,25 @@ def test_observations_can_turn_out_false():
     assert error_follows_kernel_distance(rising).values["rank correlation"] == pytest.approx(1.0)
     falling = [row(10, 64, 5, distance=0.1 * n, error=-float(n)) for n in range(1, 6)]
     assert not error_follows_kernel_distance(falling).holds
+
+
+def test_observations_of_distillation_can_turn_out_false():
+    accuracy = {
+        "digits": {"full data": {"20": 80.0, "100": 90.0}, "KIP": {"20": 80.0, "100": 60.0}, "RKIP": {"100": 88.0}}
+    }
+    (seen,) = only_kip_fails_to_transfer(accuracy)
+    assert seen.holds
+    assert seen.values["digits, 100 images, points lost by KIP"] == 30.0
+    accuracy["digits"]["KIP"]["100"] = 89.0
+    assert not only_kip_fails_to_transfer(accuracy)[0].holds
+    counts = {"KIP": 0, "RKIP": 9, "RKIP 5% noise": 1}
+    recovered = {"digits": {"20": {name: {"recovered": count} for name, count in counts.items()}}}
+    assert only_rkip_gives_originals_away(recovered)[0].holds
+    recovered["digits"]["20"]["KIP"]["recovered"] = 9
+    assert not only_rkip_gives_originals_away(recovered)[0].holds
+    copies = {"digits": {name: {"copied_examples": count} for name, count in counts.items()}}
+    assert not only_rkip_copies(copies)[0].holds  # one copy through the noise is a copy
+    assert few_teach_much({"retrained_accuracy": 72.0, "original_accuracy": 75.0, "copies": 0})[0].holds
 
 
 def test_rows_are_chosen_shared_and_averaged():

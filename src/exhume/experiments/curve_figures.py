@@ -91,10 +91,10 @@ GPU = Effort(steps=3000, precision="tf32", stop_loss=1e-8)
 SMOKE = Grid(sources=("digits",), sizes=(10, 14), widths=(16, 64), effort=Effort(steps=20, stop_loss=5e-3))
 LAPTOP = Grid(
     sources=("mnist or digits",),
-    sizes=(10, 20, 50, 100),
+    sizes=(10, 20, 40, 80),
     widths=(64, 128, 256, 512),
     splits=2,
-    effort=Effort(candidates=3.0),
+    effort=Effort(steps=2000),
 )
 ONE_GPU = Grid(sources=("mnist", "cifar-10"), sizes=(20, 100, 200, 500), widths=(256, 1024, 4096), effort=GPU)
 FULL = Grid(sources=("mnist", "cifar-10"), sizes=SIZES, widths=WIDTHS, splits=3, effort=PAPER)
@@ -107,13 +107,13 @@ PRESETS: Mapping[Preset, Grid] = {
 """Of Figure 2; others that share settings with it share its cells."""
 SHORTER: Mapping[Preset, Grid] = {
     **PRESETS,
-    "cpu": replace(LAPTOP, sizes=(20, 50), splits=1),
+    "cpu": replace(LAPTOP, sizes=(20, 40), splits=1),
     "gpu": replace(ONE_GPU, sizes=(20, 100, 200)),
 }
 """Of the figures beside it."""
 EVERY_SIZE: Mapping[Preset, Grid] = {
     "smoke": SMOKE,
-    "cpu": replace(LAPTOP, sizes=(10, 20, 30, 40, 50, 70, 100), widths=(64, 256), splits=1),
+    "cpu": replace(LAPTOP, sizes=(10, 20, 30, 40, 50, 60, 80), widths=(64, 256), splits=1),
     "gpu": replace(ONE_GPU, sizes=SIZES),
     "paper": FULL,
 }

@@ -13,6 +13,8 @@ from exhume.experiments.study import Bench
 from exhume.experiments.trial import Trial, at_hand
 from exhume.training.settings import Schedule
 
+READ_AT = 40
+"""How many points of a curve a result gives; more is for the figure."""
 Row = dict[str, Any]
 """What one trial gave: the numbers of :func:`~exhume.experiments.trial.measured` and which trial it was."""
 
@@ -135,15 +137,16 @@ def mean_curve(rows: Sequence[Row], key: str = "curve") -> Tensor:
 
 
 def grid_numbers(rows: Sequence[Row]) -> list[Row]:
-    """Return rows for ``result.json``: curves to four digits, everything else as it is."""
-    return [
-        {
-            key: [float(f"{v:.4g}") for v in value.tolist()] if key.endswith("curve") else value
-            for key, value in row.items()
-        }
-        | {"mean_error": mean_error(row)}
-        for row in rows
-    ]
+    """Return rows for ``result.json``, curves at :data:`READ_AT` ranks and to four digits; cells keep them whole."""
+    return [row | _thinned(row) | {"mean_error": mean_error(row)} for row in rows]
+
+
+def _thinned(row: Row) -> Row:
+    ranks = torch.linspace(1, len(row["curve"]), min(len(row["curve"]), READ_AT)).round().long()
+    read = {key: row[key][ranks - 1] for key in ("curve", "null_curve") if len(row[key]) == len(row["curve"])}
+    return {"curve_ranks": ranks.tolist()} | {
+        key: [float(f"{value:.4g}") for value in values.tolist()] for key, values in read.items()
+    }
 
 
 def grid_table(rows: Sequence[Row]) -> tuple[Sequence[str], list[tuple[str, ...]]]:
