@@ -6,7 +6,7 @@ from exhume.attacks.combined import Combined
 from exhume.attacks.gate_certificate import GateCertificate
 from exhume.attacks.infinite_width import InfiniteWidth
 from exhume.attacks.max_margin import MaxMargin
-from exhume.attacks.restarts import Restarted
+from exhume.attacks.restarts import Restarted, run_together
 from exhume.attacks.stationarity import Stationarity
 from exhume.attacks.weight_difference import WeightDifference
 
@@ -20,4 +20,5 @@ __all__ = [
     "Restarted",
     "Stationarity",
     "WeightDifference",
+    "run_together",
 ]

@@ -5,6 +5,9 @@ with its *pullback*, the map from a cotangent of the sum to gradients with respe
 of an optimiser keeps no autograd graph: for dense stacks both are a handful of matrix products.
 
 A sum may join several sets of weights, its *points*: Σ_p Σ_j Σ_c α_pjc ∇θ f_c(x_j; θ_p), the same inputs at each.
+
+Dense stacks can do many *runs* at once, each with inputs and duals of its own and a sum of its own; they may share the
+weights (restarts of one attack) or have their own (networks of one shape).
 """
 
 from collections.abc import Callable, Sequence
@@ -66,21 +69,72 @@ def gradient_sums(
 def squared_residual(
     sums: GradientSums,
     target: Sums,
-    inputs: Float[Tensor, "candidate value"],
-    duals: Float[Tensor, "point candidate output"],
+    inputs: Float[Tensor, "*run candidate value"],
+    duals: Float[Tensor, "point *run candidate output"],
     sharpness: Sharpness = None,
-    metric: Float[Tensor, "in in"] | None = None,
-) -> tuple[Float[Tensor, ""], Float[Tensor, "candidate value"], Float[Tensor, "point candidate output"]]:
+    metric: Float[Tensor, "... in in"] | None = None,
+) -> tuple[Float[Tensor, "*run"], Float[Tensor, "*run candidate value"], Float[Tensor, "point *run candidate output"]]:
     """Return ``‖target − sums‖²`` with its gradients with respect to inputs and duals.
 
-    With a symmetric ``metric`` the residual ``R`` of the first sum counts as ``⟨R, R·metric⟩``.
+    With a symmetric ``metric`` the residual ``R`` of the first sum counts as ``⟨R, R·metric⟩``. Of many runs there is
+    one value each, from targets that they share or have each.
     """
     predicted, pullback = sums(inputs, duals, sharpness)
     residuals = [one - other for one, other in zip(predicted, target, strict=True)]
     weighted = residuals if metric is None else [residuals[0] @ metric, *residuals[1:]]
-    products = [torch.dot(one.flatten(), other.flatten()) for one, other in zip(residuals, weighted, strict=True)]
+    runs = inputs.ndim - 2
+    products = [_inner(one, other, runs) for one, other in zip(residuals, weighted, strict=True)]
     to_inputs, to_duals = pullback(tuple(weighted))
-    return torch.stack(products).sum(), 2 * to_inputs, 2 * to_duals
+    return torch.stack(products).sum(0), 2 * to_inputs, 2 * to_duals
+
+
+def _inner(one: Tensor, other: Tensor, runs: int) -> Tensor:
+    """⟨one, other⟩, of every run where there is a dimension of runs."""
+    if runs == 0:
+        return torch.dot(one.flatten(), other.flatten())
+    return (one * other).flatten(1).sum(1)
+
+
+@dataclass(frozen=True)
+class ChunkedSums:
+    """The same sums, a few candidates at a time: memory no longer grows with their number.
+
+    Sums add up over chunks, and the pullback of a chunk needs the whole sum's cotangent and its own candidates alone.
+    So value and gradients are those of all candidates at once, for doing the first half of the work twice.
+    """
+
+    whole: GradientSums
+    size: int
+    """Candidates at a time."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters, in the order of the sums."""
+        return self.whole.names
+
+    def outputs(self, inputs: Float[Tensor, "candidate value"]) -> Float[Tensor, "point candidate output"]:
+        """Return what the network says to ``inputs`` at every point, its ReLUs sharp."""
+        return torch.cat([self.whole.outputs(part) for part in torch.split(inputs, self.size)], 1)
+
+    def __call__(
+        self,
+        inputs: Float[Tensor, "*run candidate value"],
+        duals: Float[Tensor, "point *run candidate output"],
+        sharpness: Sharpness = None,
+    ) -> tuple[Sums, Pullback]:
+        """Return one sum a parameter, and the pullback to flat ``inputs`` and to ``duals``."""
+        chunks = list(zip(torch.split(inputs, self.size, -2), torch.split(duals, self.size, -2), strict=True))
+        total: list[Tensor] = []
+        for chunk in chunks:
+            sums = self.whole(*chunk, sharpness)[0]
+            total = [one.add_(other) for one, other in zip(total, sums, strict=True)] if total else list(sums)
+
+        def pullback(cotangents: Sums) -> tuple[Tensor, Tensor]:
+            pulled = [self.whole(*chunk, sharpness)[1](cotangents) for chunk in chunks]
+            to_inputs, to_duals = zip(*pulled, strict=True)
+            return torch.cat(to_inputs, -2), torch.cat(to_duals, -2)
+
+        return tuple(total), pullback
 
 
 @dataclass(frozen=True)
@@ -94,8 +148,8 @@ class DenseSums:
     """
 
     names: tuple[str, ...]
-    weights: tuple[Float[Tensor, "point _ _"], ...]
-    biases: tuple[Float[Tensor, "point _"] | None, ...]
+    weights: tuple[Float[Tensor, "point *run _ _"], ...]
+    biases: tuple[Float[Tensor, "point *run _"] | None, ...]
     scales: tuple[float, ...]
     """By which each layer multiplies its weights on use; ``weights`` include it."""
     curve: "Curve"
@@ -127,6 +181,17 @@ class DenseSums:
         """Return the sums of gradients by weights as they are used, that is over each layer's own scale."""
         return replace(self, scales=(1.0,) * len(self.scales))
 
+    @classmethod
+    def side_by_side(cls, each: Sequence["DenseSums"]) -> "DenseSums":
+        """Return the sums of many networks of one shape, one a run."""
+        first = each[0]
+        biases = [
+            None if bias is None else torch.stack([one.biases[layer] for one in each], 1)  # type: ignore[misc]
+            for layer, bias in enumerate(first.biases)
+        ]
+        weights = [torch.stack([one.weights[layer] for one in each], 1) for layer in range(len(first.weights))]
+        return replace(first, weights=tuple(weights), biases=tuple(biases))
+
     def within(self, basis: Float[Tensor, "value coordinate"]) -> "DenseSums":
         """Return the sums as functions of coordinates: inputs are ``coordinates @ basisᵀ``, the basis orthonormal.
 
@@ -145,31 +210,18 @@ class DenseSums:
 
     def __call__(
         self,
-        inputs: Float[Tensor, "candidate value"],
-        duals: Float[Tensor, "point candidate output"],
+        inputs: Float[Tensor, "*run candidate value"],
+        duals: Float[Tensor, "point *run candidate output"],
         sharpness: Sharpness = None,
     ) -> tuple[Sums, Pullback]:
-        """Return one sum a parameter, and the pullback to flat ``inputs`` and to ``duals``."""
-        last = len(self.weights) - 1
-        heard, slopes, bends = [inputs], [], []
-        for weight, bias in zip(self.weights[:last], self.biases[:last], strict=True):
-            height = heard[-1] @ weight.mT
-            value, slope, bend = self.curve(height if bias is None else height + bias[:, None], sharpness)
-            heard.append(value)
-            slopes.append(slope)
-            bends.append(bend)
-
-        signals = [duals] * (last + 1)
-        arriving = [duals] * last  # what a unit hears from above, before its own slope
-        for layer in reversed(range(last)):
-            arriving[layer] = signals[layer + 1] @ self.weights[layer + 1]
-            signals[layer] = arriving[layer] * slopes[layer]
-
+        """Return one sum a parameter (and run), and the pullback to flat ``inputs`` and to ``duals``."""
+        last, runs = len(self.weights) - 1, inputs.ndim - 2
+        heard, slopes, bends, signals, arriving = self._pass(inputs, duals, sharpness)
         sums: list[Tensor] = []
         for signal, below, bias, scale in zip(signals, heard, self.biases, self.scales, strict=True):
-            sums.append(_scaled(_outer(signal, below), scale))
+            sums.append(_scaled(_outer(signal, below, runs), scale))
             if bias is not None:
-                sums.append(signal.sum((0, 1)))
+                sums.append(signal.sum((0, -2)))
 
         def pullback(cotangents: Sums) -> tuple[Tensor, Tensor]:
             given = iter(cotangents)
@@ -179,37 +231,113 @@ class DenseSums:
             ]
             motions: list[Tensor] = []  # how pre-activations move when the weights move along the cotangent
             for layer, (weight, bias) in enumerate(pairs):
-                motion = nn.functional.linear(heard[layer], weight, bias)
+                motion = _moved(heard[layer], weight, bias, runs)
                 if layer > 0:
-                    motion = motion + (slopes[layer - 1] * motions[-1]) @ self.weights[layer].mT
+                    motion = motion + _through(slopes[layer - 1] * motions[-1], self.weights[layer].mT, runs)
                 motions.append(motion)
 
             adjoint: Tensor | None = None  # of the pre-activations; none at the output, which is linear
             for layer in reversed(range(last)):
-                reaching = signals[layer + 1] @ pairs[layer + 1][0]
+                reaching = _along(signals[layer + 1], pairs[layer + 1][0], runs)
                 if adjoint is not None:
-                    reaching = reaching + adjoint @ self.weights[layer + 1]
+                    reaching = reaching + _through(adjoint, self.weights[layer + 1], runs)
                 adjoint = slopes[layer] * reaching
                 bend = bends[layer]
                 if bend is not None:
                     adjoint = adjoint + bend * motions[layer] * arriving[layer]
             to_inputs = signals[0].sum(0) @ pairs[0][0]
             if adjoint is not None:
-                to_inputs = to_inputs + (adjoint @ self.weights[0]).sum(0)
+                to_inputs = to_inputs + _through(adjoint, self.weights[0], runs).sum(0)
             return to_inputs, motions[-1].expand(duals.shape)
 
         return tuple(sums), pullback
+
+    def squared_norms(
+        self,
+        inputs: Float[Tensor, "candidate value"],
+        duals: Float[Tensor, "point candidate output"],
+        sharpness: Sharpness = None,
+    ) -> Float[Tensor, " candidate"]:
+        """Return the squared norm of each candidate's own share of the sums, without ever writing one out.
+
+        A share of a layer is ``Σ_p s_p ⊗ a_p`` over the points, so that its square is ``Σ_pq (s_p·s_q)(a_p·a_q)``.
+        """
+        heard, _, _, signals, _ = self._pass(inputs, duals, sharpness)
+        total = inputs.new_zeros(len(inputs))
+        for signal, below, bias, scale in zip(signals, heard, self.biases, self.scales, strict=True):
+            each = below.expand(len(signal), *below.shape[-2:])
+            products = torch.einsum("pju,qju->jpq", signal, signal) * torch.einsum("pjv,qjv->jpq", each, each)
+            total = total + scale**2 * products.sum((1, 2))
+            if bias is not None:
+                total = total + signal.sum(0).square().sum(-1)
+        return total
+
+    def _pass(
+        self, inputs: Tensor, duals: Tensor, sharpness: Sharpness
+    ) -> tuple[list[Tensor], list[Tensor], list[Tensor | None], list[Tensor], list[Tensor]]:
+        """Go forward with the inputs and back with the duals, and return what every layer heard and is told."""
+        last, runs = len(self.weights) - 1, inputs.ndim - 2
+        heard: list[Tensor] = [inputs]
+        slopes: list[Tensor] = []
+        bends: list[Tensor | None] = []
+        for weight, bias in zip(self.weights[:last], self.biases[:last], strict=True):
+            height = _through(heard[-1], weight.mT, runs)
+            height = height if bias is None else height + _over_candidates(bias, runs)
+            value, slope, bend = self.curve(height, sharpness)
+            heard.append(value)
+            slopes.append(slope)
+            bends.append(bend)
+
+        signals = [duals] * (last + 1)
+        arriving = [duals] * last  # what a unit hears from above, before its own slope
+        for layer in reversed(range(last)):
+            arriving[layer] = _through(signals[layer + 1], self.weights[layer + 1], runs)
+            signals[layer] = arriving[layer] * slopes[layer]
+        return heard, slopes, bends, signals, arriving
 
 
 def _scaled(tensor: Tensor, scale: float) -> Tensor:
     return tensor if scale == 1.0 else tensor * scale
 
 
-def _outer(signal: Tensor, below: Tensor) -> Tensor:
-    """Σ over points and candidates of ``signal ⊗ below``, as one matrix product."""
-    if below.ndim == 2:  # the inputs, which all points share
+def _through(values: Tensor, weight: Tensor, runs: int) -> Tensor:
+    """Multiply by the weights of every point; runs that share them are rows of one product, so that none is copied."""
+    if runs == 0 or weight.ndim == 4:
+        return values @ weight
+    folded: Tensor = values.flatten(-3, -2) @ weight
+    return folded.reshape(len(folded), *values.shape[-3:-1], -1)
+
+
+def _over_candidates(bias: Tensor, runs: int) -> Tensor:
+    """Shape a bias (point, unit) or (point, run, unit) so that it is added to every candidate."""
+    return bias[:, None] if runs == 0 else bias.reshape(len(bias), -1, 1, bias.shape[-1])
+
+
+def _along(values: Tensor, cotangent: Tensor, runs: int) -> Tensor:
+    """Multiply by a cotangent, which all points share and every run has of its own."""
+    if runs == 0 or values.ndim == 3:
+        return values @ cotangent
+    return torch.stack([at_point @ cotangent for at_point in values])  # one by one, as a broadcast would copy it
+
+
+def _moved(values: Tensor, weight: Tensor, bias: Tensor | None, runs: int) -> Tensor:
+    """Apply a layer whose weight and bias are a cotangent."""
+    if runs == 0:
+        return nn.functional.linear(values, weight, bias)
+    moved = _along(values, weight.mT, runs)
+    return moved if bias is None else moved + bias[:, None]
+
+
+def _outer(signal: Tensor, below: Tensor, runs: int) -> Tensor:
+    """Σ over points and candidates of ``signal ⊗ below``, as one matrix product (a run and a point)."""
+    if below.ndim == signal.ndim - 1:  # the inputs, which all points share
         return signal.sum(0).mT @ below
-    return signal.flatten(0, 1).mT @ below.flatten(0, 1)
+    if runs == 0:
+        return signal.flatten(0, 1).mT @ below.flatten(0, 1)
+    total = signal[0].mT @ below[0]
+    for one, other in zip(signal[1:], below[1:], strict=True):
+        total = torch.baddbmm(total, one.mT, other)
+    return total
 
 
 Curve = Callable[[Tensor, Sharpness], tuple[Tensor, Tensor, Tensor | None]]

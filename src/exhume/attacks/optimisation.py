@@ -1,8 +1,12 @@
-"""Minimise: the one loop that optimising attacks share. It knows variables, an objective and nothing of attacks."""
+"""Minimise: the one loop that optimising attacks share. It knows variables, an objective and nothing of attacks.
+
+Many runs can share the loop: their variables have a first dimension of runs, their objective a value each, and every
+run goes as it would go alone, ends when it would end, and does not disturb the others.
+"""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,6 +22,8 @@ from exhume.training.resumption import Checkpoint
 Variables = tuple[Tensor, ...]
 Objective = Callable[[Variables, Float[Tensor, ""]], tuple[Float[Tensor, ""], Variables]]
 """From the variables and the elapsed fraction of the run (0 to 1, on the device) to the value and its gradients."""
+Objectives = Callable[[Variables, Float[Tensor, ""]], tuple[Float[Tensor, " run"], Variables]]
+"""The same for many runs: variables have a first dimension of runs, and each run a value."""
 Decay = Literal["cosine", "none"]
 
 LOOK_STEPS = 25
@@ -43,12 +49,21 @@ class Descent:
     """A value no larger than this, relative to the value's scale, counts as converged."""
     patience: int = 0
     """Stop when so many steps did not lower the least value by a thousandth; 0: never."""
+    coarse: float | None = None
+    """The share of steps, the first ones, whose float32 matrix products a GPU may round to TF32; None: as it is set."""
 
     def __post_init__(self) -> None:
         if self.steps < 1:
             raise ExhumeError(f"A minimisation needs at least one step, not {self.steps}.")
         if not all(0 < rate < math.inf for rate in self.learning_rates):
             raise ExhumeError(f"A minimisation needs positive learning rates, not {self.learning_rates}.")
+        if self.coarse is not None and not 0 <= self.coarse <= 1:
+            raise ExhumeError(f"The coarse share of a minimisation lies between 0 and 1, not at {self.coarse}.")
+
+    @property
+    def coarse_steps(self) -> int:
+        """How many steps are coarse."""
+        return round((self.coarse or 0.0) * self.steps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,35 +105,58 @@ def minimise(
     Returns:
         The end of the run, or the last finite state of a run that diverged.
     """
-    walk = _Walk(objective, start, descent)
+
+    def alone(variables: Variables, elapsed: Float[Tensor, ""]) -> tuple[Float[Tensor, " run"], Variables]:
+        value, gradients = objective(tuple(variable[0] for variable in variables), elapsed)
+        return value[None], tuple(gradient[None] for gradient in gradients)
+
+    (end,) = minimise_together(
+        alone,
+        tuple(variable[None] for variable in start),
+        descent,
+        scales=(scale,),
+        progress=progress,
+        stage=stage,
+        checkpoint=checkpoint,
+    )
+    return end
+
+
+def minimise_together(
+    objective: Objectives,
+    start: Variables,
+    descent: Descent,
+    *,
+    scales: Sequence[float],
+    progress: Progress = silent,
+    stage: str = "minimise",
+    checkpoint: Checkpoint | None = None,
+) -> list[Minimum]:
+    """Minimise from many starts in one program; as :func:`minimise`, with a first dimension of runs everywhere.
+
+    A run that diverges or comes to rest stays where it is, and the loop ends with the last one.
+
+    Returns:
+        One minimum a run, in the order of ``scales``.
+    """
+    walk = _Walk(objective, start, descent, scales)
     if checkpoint is not None and (saved := checkpoint.load()) is not None:
         walk.unpack(*saved)
-    safe = tuple(variable.clone() for variable in walk.variables)
     with torch.no_grad(), walk.stepper() as advance:
         while True:
-            look = walk.look(scale)
-            ended = look.outcome is not None
-            if look.outcome is not Outcome.DIVERGED:
-                for kept, variable in zip(safe, walk.variables, strict=True):
-                    kept.copy_(variable)
-            if checkpoint is not None and (ended or checkpoint.due()):
+            walk.look()
+            if checkpoint is not None and (walk.is_over or checkpoint.due()):
                 checkpoint.save(*walk.pack())
             try:
-                done = descent.steps if ended else walk.taken
-                progress(stage, done, descent.steps, f"residual {look.value / scale:.1e}")
+                done = descent.steps if walk.is_over else walk.taken
+                progress(stage, done, descent.steps, walk.note())
             except KeyboardInterrupt:  # from a listener: here the state is whole, so nothing need be lost
                 if checkpoint is not None:
                     checkpoint.save(*walk.pack())
                 raise
-            if look.outcome is not None:
-                return Minimum(
-                    variables=safe,
-                    history=thinned(walk.history[: walk.taken]).cpu(),
-                    steps=walk.taken,
-                    value=look.value,
-                    outcome=look.outcome,
-                )
-            advance(min(LOOK_STEPS, descent.steps - walk.taken))
+            if walk.is_over:
+                return [walk.end_of(run) for run in range(len(scales))]
+            advance(walk.until_next_look())
 
 
 def judge(history: Float[Tensor, " step"], scale: float, tolerance: float) -> Outcome:
@@ -152,30 +190,37 @@ def thinned(history: Float[Tensor, " step"], most: int = RECORDED) -> Float[Tens
 
 
 @dataclass(frozen=True)
-class _Look:
+class _End:
+    outcome: Outcome
+    steps: int
     value: float
-    outcome: Outcome | None
-    """None while the run goes on."""
 
 
 class _Walk:
-    """A minimisation under way. Everything that changes is a tensor changed in place, so that a graph can replay it."""
+    """Minimisations under way. Everything that changes is a tensor changed in place, so that a graph can replay it."""
 
-    def __init__(self, objective: Objective, start: Variables, descent: Descent) -> None:
-        self.objective = objective
-        self.descent = descent
+    def __init__(self, objective: Objectives, start: Variables, descent: Descent, scales: Sequence[float]) -> None:
+        self.objective, self.descent, self.scales = objective, descent, scales
         self.variables = tuple(variable.detach().clone() for variable in start)
+        self.safe = tuple(variable.clone() for variable in self.variables)
         self.means = tuple(torch.zeros_like(variable) for variable in start)
         self.squares = tuple(torch.zeros_like(variable) for variable in start)
-        self.step = torch.zeros(1, dtype=torch.int64, device=start[0].device)
-        self.history = torch.zeros(descent.steps, dtype=start[0].dtype, device=start[0].device)
+        like = start[0]
+        self.step = torch.zeros(1, dtype=torch.int64, device=like.device)
+        self.history = torch.zeros(descent.steps, len(scales), dtype=like.dtype, device=like.device)
+        self.going = torch.ones(len(scales), dtype=torch.bool, device=like.device)
+        self.ends: dict[int, _End] = {}
         self.taken = 0
+
+    @property
+    def is_over(self) -> bool:
+        return len(self.ends) == len(self.scales)
 
     def take_step(self) -> None:
         """Advance by one step of Adam, without asking the device anything."""
         elapsed = self.step[0].double() / self.descent.steps
-        value, gradients = self.objective(self.variables, elapsed)
-        self.history.index_copy_(0, self.step, value[None].to(self.history))
+        values, gradients = self.objective(self.variables, elapsed)
+        self.history.index_copy_(0, self.step, values[None].to(self.history))
         self.step += 1
         count = self.step[0].double()
         first = 1 - self.descent.mean_decay**count
@@ -189,26 +234,34 @@ class _Walk:
             mean.lerp_(gradient, 1 - self.descent.mean_decay)
             square.mul_(self.descent.square_decay).addcmul_(gradient, gradient, value=1 - self.descent.square_decay)
             spread = (square / second.to(square)).sqrt_().add_(1e-8)
-            variable.sub_(mean.div(spread).mul_((learning_rate * rate / first).to(variable)))
+            change = mean.div(spread).mul_((learning_rate * rate / first).to(variable))
+            if len(self.scales) > 1:  # a run alone ends the loop when it ends
+                going = self.going.reshape(-1, *[1] * (variable.ndim - 1))
+                change = torch.where(going, change, torch.zeros((), dtype=change.dtype, device=change.device))
+            variable.sub_(change)
 
     @contextmanager
     def stepper(self) -> Iterator[Callable[[int], None]]:
         """Give a function that takes so many steps as fast as the device allows."""
-        graph: torch.cuda.CUDAGraph | None = None
         is_cuda = self.step.is_cuda
-        recordable = is_cuda
+        graph: torch.cuda.CUDAGraph | None = None
+        recordable, phase = is_cuda, self._is_coarse()
 
         def advance(steps: int) -> None:
-            nonlocal graph, recordable
-            for number in range(steps):
-                if graph is not None:
-                    graph.replay()
-                elif recordable and number == WARM_UP_STEPS:
-                    graph = self._recorded()
-                    recordable = graph is not None
-                    graph.replay() if graph is not None else self.take_step()
-                else:
-                    self.take_step()
+            nonlocal graph, recordable, phase
+            now = self._is_coarse()
+            if now is not phase:  # a graph keeps the precision it was recorded in
+                phase, graph, recordable = now, None, is_cuda
+            with nullcontext() if phase is None else matrix_precision(phase):
+                for number in range(steps):
+                    if graph is not None:
+                        graph.replay()
+                    elif recordable and number == WARM_UP_STEPS:
+                        graph = self._recorded()
+                        recordable = graph is not None
+                        graph.replay() if graph is not None else self.take_step()
+                    else:
+                        self.take_step()
             self.taken += steps
 
         if not is_cuda:
@@ -231,31 +284,74 @@ class _Walk:
             return None
         return graph
 
-    def look(self, scale: float) -> _Look:
-        """Read the value back and decide whether the run is over."""
-        if self.taken == 0:
-            return _Look(math.nan, None)
-        seen = self.history[: self.taken]
-        value = float(seen[-1])
-        whole = all(bool(torch.isfinite(variable).all()) for variable in self.variables)
-        if not math.isfinite(value) or not whole:
-            return _Look(value, Outcome.DIVERGED)
-        if self.taken < self.descent.steps and not self._idle(seen):
-            return _Look(value, None)
-        return _Look(value, judge(seen, scale, self.descent.tolerance))
+    def _is_coarse(self) -> bool | None:
+        return None if self.descent.coarse is None else self.taken < self.descent.coarse_steps
 
-    def _idle(self, seen: Tensor) -> bool:
+    def until_next_look(self) -> int:
+        """Return how many steps to take now; the precision changes at a look only."""
+        stops = [self.taken + LOOK_STEPS, self.descent.steps, self.descent.coarse_steps]
+        return min(stop for stop in stops if stop > self.taken) - self.taken
+
+    def look(self) -> None:
+        """Read the values back and decide which runs are over."""
+        if self.taken == 0:
+            return
+        seen = self.history[: self.taken]
+        whole = torch.stack([torch.isfinite(variable).flatten(1).all(1) for variable in self.variables]).all(0)
+        finite = (whole & torch.isfinite(seen[-1])).tolist()
+        idle = self._idle(seen)
+        for run, value in enumerate(seen[-1].tolist()):
+            if run in self.ends:
+                continue
+            if not finite[run]:
+                self.ends[run] = _End(Outcome.DIVERGED, self.taken, value)
+            elif self.taken == self.descent.steps or idle[run]:
+                outcome = judge(seen[:, run], self.scales[run], self.descent.tolerance)
+                self.ends[run] = _End(outcome, self.taken, value)
+        for run, end in self.ends.items():
+            self.going[run] = False
+            if end.outcome is Outcome.DIVERGED:
+                for kept, variable in zip(self.safe, self.variables, strict=True):
+                    variable[run] = kept[run]
+        for kept, variable in zip(self.safe, self.variables, strict=True):
+            kept.copy_(variable)
+
+    def _idle(self, seen: Tensor) -> list[bool]:
         patience = self.descent.patience
-        return 0 < patience < len(seen) and bool(seen[-patience:].min() >= 0.999 * seen[:-patience].min())
+        if not 0 < patience < len(seen):
+            return [False] * len(self.scales)
+        resting = seen[-patience:].amin(0) >= 0.999 * seen[:-patience].amin(0)
+        return [bool(rests) for rests in resting.tolist()]
+
+    def note(self) -> str:
+        """Say where the best run stands."""
+        if self.taken == 0:
+            return "residual nan"
+        ratios = [
+            value / scale for value, scale in zip(self.history[self.taken - 1].tolist(), self.scales, strict=True)
+        ]
+        return f"residual {min(ratios):.1e}"
+
+    def end_of(self, run: int) -> Minimum:
+        """Return where a run ended."""
+        end = self.ends[run]
+        return Minimum(
+            variables=tuple(variable[run] for variable in self.safe),
+            history=thinned(self.history[: end.steps, run]).cpu(),
+            steps=end.steps,
+            value=end.value,
+            outcome=end.outcome,
+        )
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Return everything that decides how the run goes on."""
+        """Return everything that decides how the runs go on."""
         named = {
             f"{kind}/{number}": tensor
             for kind in ("variables", "means", "squares")
             for number, tensor in enumerate(getattr(self, kind))
         }
-        return {"taken": self.taken}, named | {"history": self.history[: self.taken]}
+        ends = {str(run): [end.outcome.value, end.steps, repr(end.value)] for run, end in self.ends.items()}
+        return {"taken": self.taken, "ends": ends}, named | {"history": self.history[: self.taken]}
 
     def unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """Go back to where :meth:`pack` was called."""
@@ -265,6 +361,11 @@ class _Walk:
         for kind in ("variables", "means", "squares"):
             for number, tensor in enumerate(getattr(self, kind)):
                 tensor.copy_(tensors[f"{kind}/{number}"])
+        for kept, variable in zip(self.safe, self.variables, strict=True):
+            kept.copy_(variable)
+        for run, (outcome, steps, value) in values["ends"].items():
+            self.ends[int(run)] = _End(Outcome(outcome), steps, float(value))
+            self.going[int(run)] = False
 
 
 @contextmanager

@@ -1,28 +1,52 @@
 """Run an attack several times from different starts, and choose by what the attacker has."""
 
 import math
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from exhume.attacks.attack import Attack
+from exhume.devices import resolve_device
 from exhume.errors import ExhumeError
 from exhume.models.architecture import choose
-from exhume.progress import Progress
-from exhume.records import AttackerView, Reconstruction
+from exhume.models.structure import dense_stack
+from exhume.progress import Progress, silent
+from exhume.records import AttackerView, Outcome, Reconstruction
 
 Keep = Literal["best", "all"]
+
+
+@runtime_checkable
+class SideBySide(Protocol):
+    """An attack that can run many times in one program."""
+
+    def check(self, view: AttackerView) -> None:
+        """Raise :class:`~exhume.errors.Refusal` when the attack does not apply."""
+        ...
+
+    def recover_together(
+        self,
+        views: Sequence[AttackerView],
+        *,
+        generators: Sequence[torch.Generator],
+        progress: Progress,
+        checkpoint: Path | None,
+    ) -> list[Reconstruction]:
+        """Recover from every view, each with a generator of its own."""
+        ...
 
 
 @dataclass(frozen=True)
 class Restarted(Attack):
     """``attack``, ``times`` over; keeps the run that ends with the lowest objective, or pools ``all`` of them.
 
-    The choice never looks at a training input: an attacker has none. With a checkpoint, runs that ended are not
-    repeated.
+    A run that proves every training input ends the series, and is kept. The choice never looks at a training input: an
+    attacker has none. With a checkpoint, runs that ended are not repeated.
 
     >>> from exhume.attacks.weight_difference import WeightDifference
     >>> Restarted(WeightDifference(steps=100), times=5).times
@@ -32,11 +56,16 @@ class Restarted(Attack):
     attack: Attack
     times: int = field(default=3, kw_only=True)
     keep: Keep = field(default="best", kw_only=True)
+    at_once: int | None = field(default=None, kw_only=True)
+    """How many runs share one program, where the attack can do that; None: all of them on a GPU, which one run alone
+    leaves idle for the most part, and one at a time on a CPU."""
 
     def __post_init__(self) -> None:
         choose("keep", self.keep, get_args(Keep))
         if self.times < 1:
             raise ExhumeError(f"Restarted runs an attack at least once, not {self.times} times.")
+        if self.at_once is not None and self.at_once < 1:
+            raise ExhumeError(f"Restarted runs at least one attack at a time, not {self.at_once}.")
 
     def check(self, view: AttackerView) -> None:
         """Refuse what the attack refuses."""
@@ -45,30 +74,98 @@ class Restarted(Attack):
     def recover(
         self, view: AttackerView, *, generator: torch.Generator, progress: Progress, checkpoint: Path | None
     ) -> Reconstruction:
-        """Run the attack from independent starts, one after the other."""
+        """Run the attack from independent starts until all are done, or one has proven everything."""
         seeds = torch.randint(2**62, (self.times,), generator=generator).tolist()
-        files = [None if checkpoint is None else _numbered(checkpoint, number) for number in range(self.times)]
-        found = [
-            self.attack.recover(
-                view,
-                generator=torch.Generator().manual_seed(seed),
-                progress=_part(progress, number, self.times),
-                checkpoint=file,
-            )
-            for number, (seed, file) in enumerate(zip(seeds, files, strict=True))
-        ]
+        groups = _groups(seeds, self._at_once(view))
+        files = [None if checkpoint is None else _numbered(checkpoint, number) for number in range(len(groups))]
+        found: list[Reconstruction] = []
+        for number, (group, file) in enumerate(zip(groups, files, strict=True)):
+            found += self._run(view, group, _part(progress, number, len(groups)), file)
+            if any(map(_proves_all, found)):  # nothing is left to look for
+                break
         for file in files:
             if file is not None:
                 file.unlink(missing_ok=True)
-        ends = [_objective(one) for one in found]
-        if self.keep == "best" and all(math.isinf(end) for end in ends):
+        ends = [-math.inf if _proves_all(one) else _objective(one) for one in found]
+        if self.keep == "best" and min(ends) == math.inf:
             raise ExhumeError(
                 f"Restarted picks by the objective, and no run of {self.attack!r} has one; use keep='all'."
             )
-        best = min(range(self.times), key=ends.__getitem__)
+        best = min(range(len(found)), key=ends.__getitem__)
         kept = found[best] if self.keep == "best" else _pooled(found, found[best])
         restarts = {"objectives": [end if math.isfinite(end) else None for end in ends], "best": best}
         return replace(kept, diagnostics={**kept.diagnostics, "restarts": restarts})
+
+    def _at_once(self, view: AttackerView) -> int:
+        if not isinstance(self.attack, SideBySide) or dense_stack(view.model) is None:
+            return 1
+        if self.at_once is not None:
+            return self.at_once
+        return self.times if next(iter(view.final.values())).is_cuda else 1
+
+    def _run(
+        self, view: AttackerView, seeds: Sequence[int], progress: Progress, checkpoint: Path | None
+    ) -> list[Reconstruction]:
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        if len(seeds) == 1:
+            return [self.attack.recover(view, generator=generators[0], progress=progress, checkpoint=checkpoint)]
+        assert isinstance(self.attack, SideBySide)
+        return self.attack.recover_together(
+            [view] * len(seeds), generators=generators, progress=progress, checkpoint=checkpoint
+        )
+
+
+def run_together(
+    attack: SideBySide,
+    views: Sequence[AttackerView],
+    *,
+    seeds: Sequence[int],
+    device: str | torch.device = "auto",
+    progress: Progress = silent,
+    checkpoint: Path | None = None,
+) -> list[Reconstruction]:
+    """Attack many networks of one shape in one program, each as ``attack.run`` would.
+
+    Args:
+        attack: one that can, such as :class:`~exhume.attacks.weight_difference.WeightDifference`.
+        views: dense networks of one shape, with as many training inputs each.
+        seeds: one a view.
+        device: ``auto`` takes a GPU when there is one.
+        progress: hears where all of them stand.
+        checkpoint: a file that the state of all is saved to, and continued from.
+
+    Returns:
+        One reconstruction a view, on the CPU; the seconds of each are those of all.
+
+    Raises:
+        Refusal: when the attack does not apply to one of the views.
+    """
+    if not views or len(seeds) != len(views):
+        raise ExhumeError(f"Every network takes one seed; there are {len(views)} networks and {len(seeds)} seeds.")
+    for view in views:
+        attack.check(view)
+    place = resolve_device(device)
+    moved = {id(view): view.to(place) for view in views}
+    started = time.perf_counter()
+    found = attack.recover_together(
+        [moved[id(view)] for view in views],
+        generators=[torch.Generator().manual_seed(seed) for seed in seeds],
+        progress=progress,
+        checkpoint=checkpoint,
+    )
+    seconds = time.perf_counter() - started
+    return [
+        replace(one.cpu(), attack=repr(attack), seed=seed, seconds=seconds)
+        for one, seed in zip(found, seeds, strict=True)
+    ]
+
+
+def _groups(seeds: list[int], size: int) -> list[list[int]]:
+    return [seeds[first : first + size] for first in range(0, len(seeds), size)]
+
+
+def _proves_all(found: Reconstruction) -> bool:
+    return found.outcome is Outcome.CERTIFIED
 
 
 def _objective(found: Reconstruction) -> float:

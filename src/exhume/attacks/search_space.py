@@ -1,5 +1,6 @@
 """Where candidates are looked for: among all inputs, or in the subspace that the first layer gives away."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,10 +21,10 @@ class SearchSpace:
 
     size: int
     """The number of values in one input."""
-    basis: Float[Tensor, "value coordinate"] | None = None
+    basis: Float[Tensor, "*run value coordinate"] | None = None
     """Orthonormal columns."""
-    constant: float | None = None
-    """The last coordinate of every input; None where it is free like the others."""
+    constant: float | Float[Tensor, "run 1 1"] | None = None
+    """The last coordinate of every input (of a run); None where it is free like the others."""
 
     @classmethod
     def spanned_by(cls, subspace: InputSubspace, dtype: torch.dtype) -> "SearchSpace":
@@ -40,27 +41,43 @@ class SearchSpace:
         distance = torch.linalg.norm(nearest)
         return cls(len(inputs), torch.cat([directions, (nearest / distance)[:, None]], 1).to(dtype), float(distance))
 
+    @classmethod
+    def side_by_side(cls, each: Sequence["SearchSpace"]) -> "SearchSpace":
+        """Return the spaces of many runs as one, each run in its own; they must have one shape."""
+        first = each[0]
+        if first.basis is None:
+            return first
+        bases = [one.basis for one in each if one.basis is not None]
+        constant = None
+        if first.constant is not None:
+            constant = bases[0].new_tensor([float(one.constant or 0.0) for one in each])[:, None, None]
+        return cls(first.size, torch.stack(bases), constant)
+
     @property
     def dimension(self) -> int:
         """How many coordinates are searched."""
-        return self.size if self.basis is None else self.basis.shape[1] - (self.constant is not None)
+        return self.size if self.basis is None else self.basis.shape[-1] - (self.constant is not None)
 
-    def project(self, inputs: Float[Tensor, "candidate value"]) -> Float[Tensor, "candidate free"]:
+    def project(self, inputs: Float[Tensor, "*run candidate value"]) -> Float[Tensor, "*run candidate free"]:
         """Return the free coordinates of the points nearest to ``inputs``."""
-        return inputs if self.basis is None else inputs @ self.basis[:, : self.dimension]
+        return inputs if self.basis is None else inputs @ self.basis[..., : self.dimension]
 
-    def coordinates(self, free: Float[Tensor, "candidate free"]) -> Float[Tensor, "candidate coordinate"]:
+    def coordinates(self, free: Float[Tensor, "*run candidate free"]) -> Float[Tensor, "*run candidate coordinate"]:
         """Return all coordinates, those included that are not searched."""
-        return free if self.constant is None else torch.nn.functional.pad(free, (0, 1), value=self.constant)
+        if self.constant is None:
+            return free
+        if isinstance(self.constant, Tensor):
+            return torch.cat([free, self.constant.expand(-1, free.shape[-2], 1)], -1)
+        return torch.nn.functional.pad(free, (0, 1), value=self.constant)
 
-    def inputs(self, coordinates: Float[Tensor, "candidate coordinate"]) -> Float[Tensor, "candidate value"]:
+    def inputs(self, coordinates: Float[Tensor, "*run candidate coordinate"]) -> Float[Tensor, "*run candidate value"]:
         """Return flat inputs."""
-        return coordinates if self.basis is None else coordinates @ self.basis.T
+        return coordinates if self.basis is None else coordinates @ self.basis.mT
 
-    def pull(self, gradient: Float[Tensor, "candidate value"]) -> Float[Tensor, "candidate coordinate"]:
+    def pull(self, gradient: Float[Tensor, "*run candidate value"]) -> Float[Tensor, "*run candidate coordinate"]:
         """Turn a gradient by inputs into one by coordinates."""
         return gradient if self.basis is None else gradient @ self.basis
 
-    def release(self, gradient: Float[Tensor, "candidate coordinate"]) -> Float[Tensor, "candidate free"]:
+    def release(self, gradient: Float[Tensor, "*run candidate coordinate"]) -> Float[Tensor, "*run candidate free"]:
         """Keep the part of a gradient that belongs to free coordinates."""
-        return gradient[:, : self.dimension] if self.constant is not None else gradient
+        return gradient[..., : self.dimension] if self.constant is not None else gradient

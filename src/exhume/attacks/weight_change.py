@@ -7,12 +7,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from exhume.attacks.gradient_sums import DenseSums, GradientSums, Sums, gradient_sums, squared_residual
+from exhume.attacks.gradient_sums import ChunkedSums, DenseSums, GradientSums, Sums, gradient_sums, squared_residual
 from exhume.attacks.search_space import SearchSpace
+from exhume.errors import ExhumeError
 from exhume.records import AttackerView, Weights
 
-Coordinates = Float[Tensor, "candidate free"]
-RawDuals = Float[Tensor, "point candidate output"]
+Coordinates = Float[Tensor, "*run candidate free"]
+RawDuals = Float[Tensor, "*run point candidate output"]
 """Duals over their unit, of order one, so that one learning rate suits inputs and duals."""
 
 FAINT = 1e-4
@@ -29,13 +30,15 @@ class WeightChange:
     target: Sums
     """The change of each parameter, the first layer's in coordinates where the sums are."""
     space: SearchSpace
-    box: tuple[Float[Tensor, " value"], Float[Tensor, " value"]] | None
+    box: tuple[Float[Tensor, "... value"], Float[Tensor, "... value"]] | None
     box_weight: float
     sharpness: tuple[float, float]
     """At the beginning and at the end of a run."""
-    dual_unit: float
-    metric: Float[Tensor, "coordinate coordinate"] | None = None
+    dual_unit: float | Float[Tensor, "run 1 1 1"]
+    metric: Float[Tensor, "*run coordinate coordinate"] | None = None
     """How the first layer's residual is measured; see :func:`balanced`."""
+    at_once: int | None = None
+    """How many candidates are worked on at a time; None: all. It changes what is in memory, not what comes out."""
 
     @classmethod
     def of(
@@ -76,6 +79,43 @@ class WeightChange:
             metric=None if metric is None else metric.to(dtype),
         )
 
+    @classmethod
+    def side_by_side(cls, each: Sequence["WeightChange"]) -> "WeightChange":
+        """Return the problems of many runs as one: of one network many times, or of many networks of one shape.
+
+        Coordinates and raw duals then have a first dimension of runs, and so does the value.
+        """
+        sums = [one.sums for one in each if isinstance(one.sums, DenseSums)]
+        if len(sums) < len(each) or len({one.shape for one in each}) > 1:
+            raise ExhumeError("Only dense networks of one shape, with as many training inputs each, fit side by side.")
+        first = each[0]
+        metrics = [one.metric for one in each if one.metric is not None]
+        units = first.target[0].new_tensor([float(one.dual_unit) for one in each])[:, None, None, None]
+        if all(one is sums[0] for one in sums):
+            return replace(first, dual_unit=units)
+        return replace(
+            first,
+            sums=DenseSums.side_by_side(sums),
+            target=tuple(torch.stack(parts) for parts in zip(*(one.target for one in each), strict=True)),
+            space=SearchSpace.side_by_side([one.space for one in each]),
+            box=_stacked_boxes([one.box for one in each if one.box is not None]),
+            dual_unit=units,
+            metric=torch.stack(metrics) if metrics else None,
+        )
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """What problems must have in common to stand side by side."""
+        return (
+            tuple(change.shape for change in self.target),
+            self.sums.weights[0].shape if isinstance(self.sums, DenseSums) else None,
+            None if self.space.basis is None else self.space.basis.shape,
+            self.space.constant is None,
+            self.metric is None,
+            self.box is None,
+            self.sharpness,
+        )
+
     @property
     def size(self) -> float:
         """The squared norm of the change, what explaining nothing leaves over."""
@@ -91,31 +131,42 @@ class WeightChange:
 
     def objective(
         self, variables: tuple[Tensor, ...], elapsed: Float[Tensor, ""]
-    ) -> tuple[Float[Tensor, ""], tuple[Tensor, ...]]:
-        """Return the value at coordinates and raw duals, and its gradients; ``elapsed`` sets the sharpness."""
+    ) -> tuple[Float[Tensor, "*run"], tuple[Tensor, ...]]:
+        """Return the value at coordinates and raw duals, and its gradients; ``elapsed`` sets the sharpness.
+
+        Variables with a first dimension of runs have one value each, and no run knows of the others.
+        """
         free, raw_duals = variables
         first, last = self.sharpness
         sharpness = (first + (last - first) * elapsed).to(free)
         coordinates = self.space.coordinates(free)
         at = self._arguments(coordinates)
-        value, to_arguments, to_duals = squared_residual(
-            self.sums, self.target, at, self.duals(raw_duals), sharpness, self.metric
-        )
+        duals = self.duals(raw_duals).movedim(-3, 0)  # points first, as gradient sums have them
+        value, to_arguments, to_duals = squared_residual(self._sums, self.target, at, duals, sharpness, self.metric)
         to_coordinates = to_arguments if at is coordinates else self.space.pull(to_arguments)
         if self.box is not None and self.box_weight > 0:
-            penalty, to_inputs = self._box_penalty(self.space.inputs(coordinates))
-            value, to_coordinates = value + penalty, to_coordinates + self.space.pull(to_inputs)
-        return value, (self.space.release(to_coordinates), self.dual_unit * to_duals)
+            penalty, to_box = self._box_penalty(coordinates)
+            value, to_coordinates = value + penalty, to_coordinates + to_box
+        return value, (self.space.release(to_coordinates), self.dual_unit * to_duals.movedim(0, -3))
+
+    @property
+    def _sums(self) -> GradientSums:
+        return self.sums if self.at_once is None else ChunkedSums(self.sums, self.at_once)
 
     def _arguments(self, coordinates: Tensor) -> Tensor:
         """Return what the sums take: dense ones were moved into the space, others take inputs."""
         return coordinates if isinstance(self.sums, DenseSums) else self.space.inputs(coordinates)
 
-    def _box_penalty(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def _box_penalty(self, coordinates: Tensor) -> tuple[Tensor, Tensor]:
         assert self.box is not None
-        violation = inputs - inputs.clamp(*self.box)
         weight = self.box_weight / self.space.size
-        return weight * violation.square().sum(), 2 * weight * violation
+        penalties, pulled = [], []
+        for part in torch.split(coordinates, self.at_once or coordinates.shape[-2], -2):
+            inputs = self.space.inputs(part)
+            violation = inputs - inputs.clamp(*self.box)
+            penalties.append(weight * violation.square().sum((-2, -1)))
+            pulled.append(self.space.pull(2 * weight * violation))
+        return torch.stack(penalties).sum(0), pulled[0] if len(pulled) == 1 else torch.cat(pulled, -2)
 
     def confidence(self, free: Coordinates, raw_duals: RawDuals) -> Float[Tensor, " candidate"]:
         """Return how far each candidate's own contribution stands out from what nobody explains.
@@ -127,7 +178,9 @@ class WeightChange:
         duals = self.duals(raw_duals)
         at = self._arguments(self.space.coordinates(free))
         sharpness = torch.tensor(self.sharpness[1]).to(free)
-        residual = squared_residual(self.sums, self.target, at, duals, sharpness)[0]
+        predicted = self._sums(at, duals, sharpness)[0]
+        differences = [one - other for one, other in zip(predicted, self.target, strict=True)]
+        residual = torch.stack([part.square().sum() for part in differences]).sum()
         strength = self._strengths(at, duals, sharpness)
         return strength / (strength + residual)
 
@@ -148,6 +201,11 @@ class WeightChange:
 
     def _strengths(self, at: Tensor, duals: Tensor, sharpness: Tensor) -> Float[Tensor, " candidate"]:
         """Return the squared norm of each candidate's own gradient sum."""
+        if isinstance(self.sums, DenseSums):
+            parts = zip(
+                torch.split(at, self.at_once or len(at)), torch.split(duals, self.at_once or len(at), 1), strict=True
+            )
+            return torch.cat([self.sums.squared_norms(*part, sharpness) for part in parts])
         alone = [self.sums(at[j : j + 1], duals[:, j : j + 1], sharpness)[0] for j in range(len(at))]
         return torch.stack([torch.stack([part.square().sum() for part in parts]).sum() for parts in alone])
 
@@ -166,6 +224,14 @@ def box_of(view: AttackerView, dtype: torch.dtype) -> tuple[Float[Tensor, " valu
     """Return the lowest and highest network input, value by value; None where inputs are unbounded."""
     box = view.model_box()
     return None if box is None else (box[0].to(dtype), box[1].to(dtype))
+
+
+def _stacked_boxes(boxes: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor] | None:
+    """Return the boxes of many runs as one, which every candidate of a run has in common."""
+    if not boxes:
+        return None
+    lowest, highest = (torch.stack(ends)[:, None] for ends in zip(*boxes, strict=True))
+    return lowest, highest
 
 
 def balanced(change: Float[Tensor, "unit coordinate"], power: float) -> Float[Tensor, "coordinate coordinate"]:

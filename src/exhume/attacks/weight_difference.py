@@ -1,8 +1,8 @@
 """Explain the change of the weights by training inputs and their duals (Loo et al. 2023)."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeVar, get_args
 
@@ -10,7 +10,7 @@ import torch
 
 from exhume.attacks.attack import Attack
 from exhume.attacks.first_layer import FirstLayer, first_layer
-from exhume.attacks.optimisation import Decay, Descent, Minimum, Variables, matrix_precision, minimise
+from exhume.attacks.optimisation import Decay, Descent, Minimum, Variables, minimise, minimise_together
 from exhume.attacks.search_space import SearchSpace
 from exhume.attacks.subspace import InputSubspace, input_subspace
 from exhume.attacks.weight_change import WeightChange
@@ -21,7 +21,7 @@ from exhume.records import AttackerView, Outcome, Reconstruction, Weights, count
 from exhume.training.resumption import Checkpoint, fingerprint
 
 Features = Literal["auto", "initial", "final", "midpoint", "both"]
-Precision = Literal["float32", "tf32", "float64"]
+Precision = Literal["float32", "tf32", "mixed", "float64"]
 DualUnit = Literal["natural", "averaged"]
 Seen = TypeVar("Seen", bound=FirstLayer | InputSubspace)
 
@@ -29,6 +29,8 @@ SHARPNESS = (10.0, 100.0)
 """Of a network whose features moved: gates that flipped during training are half open, and so are gates this soft."""
 LINEARISED_SHARPNESS = (10.0, 1000.0)
 """Of a linearised network, whose gates never moved: what the last softness leaves unexplained hides weak inputs."""
+COARSE_SHARE = {"tf32": 1.0, "mixed": 0.8}
+"""The share of steps, the first ones, in which a GPU may round the factors of matrix products."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,11 +77,17 @@ class WeightDifference(Attack):
     box_weight: float = 0.1
     """Of the penalty for leaving the pixel range, the sum of squared violations over the size of an input."""
     precision: Precision = "float32"
-    """``tf32`` lets a GPU round the factors of matrix products, which is several times faster and less exact."""
+    """``tf32`` lets a GPU round the factors of matrix products, which is faster and less exact; ``mixed`` lets it do so
+    until the last fifth of the steps, which decides how exact the result is."""
     tolerance: float = 0.1
     """Explaining all but this share of the squared change counts as converged."""
     patience: int = 0
     """Stop when so many steps did not lower the objective by a thousandth; 0: never."""
+    at_once: int | None = None
+    """How many candidates are worked on at a time, so that memory does not grow with their number; None: all.
+
+    The result is the same; a step costs about half as much again.
+    """
 
     def __post_init__(self) -> None:
         if isinstance(self.features, str):
@@ -89,6 +97,7 @@ class WeightDifference(Attack):
         choose("dual_unit", self.dual_unit, get_args(DualUnit))
         at_least = {
             "candidates": 1,
+            "at_once": 1,
             "steps": 1,
             "oversampling": 0,
             "learning_rate": 0,
@@ -130,6 +139,36 @@ class WeightDifference(Attack):
         self, view: AttackerView, *, generator: torch.Generator, progress: Progress, checkpoint: Path | None
     ) -> Reconstruction:
         """Minimise from random guesses."""
+        (found,) = self.recover_together([view], generators=[generator], progress=progress, checkpoint=checkpoint)
+        return found
+
+    def recover_together(
+        self,
+        views: Sequence[AttackerView],
+        *,
+        generators: Sequence[torch.Generator],
+        progress: Progress,
+        checkpoint: Path | None,
+    ) -> list[Reconstruction]:
+        """Minimise many times in one program: one view from many starts, or many dense networks of one shape.
+
+        Every run ends as it would alone, up to rounding.
+        """
+        seen = {id(view): self._pose(view) for view in views}
+        tasks = [(view, *seen[id(view)]) for view in views]
+        starts, problems = [], []
+        for (view, problem, candidates, _), generator in zip(tasks, generators, strict=True):
+            start = self._guesses(view, problem, candidates, generator)
+            starts.append(start)
+            problems.append(problem.with_natural_unit(*start) if self.dual_unit == "natural" else problem)
+        ends = self._search(problems, starts, progress, checkpoint)
+        return [
+            self._result(view, problem, end, subspace)
+            for (view, _, _, subspace), problem, end in zip(tasks, problems, ends, strict=True)
+        ]
+
+    def _pose(self, view: AttackerView) -> tuple[WeightChange, int, InputSubspace | None]:
+        """Return the problem of a view, the number of candidates, and the subspace that was seen."""
         candidates, subspace = self._plan(view)
         dtype = torch.float64 if self.precision == "float64" else torch.float32
         space = SearchSpace(view.input_size) if subspace is None else SearchSpace.spanned_by(subspace, dtype)
@@ -144,9 +183,12 @@ class WeightDifference(Attack):
             kept=1.0 if subspace is None else subspace.layer.kept,
             dtype=dtype,
         )
-        start = self._guesses(view, problem, candidates, generator)
-        if self.dual_unit == "natural":
-            problem = problem.with_natural_unit(*start)
+        return replace(problem, at_once=self.at_once), candidates, subspace
+
+    def _search(
+        self, problems: Sequence[WeightChange], starts: Sequence[Variables], progress: Progress, checkpoint: Path | None
+    ) -> list[Minimum]:
+        space = problems[0].space
         descent = Descent(
             steps=self.steps,
             # A step of one size along fewer coordinates moves every pixel less.
@@ -154,21 +196,35 @@ class WeightDifference(Attack):
             decay=self.decay,
             tolerance=self.tolerance,
             patience=self.patience,
+            coarse=COARSE_SHARE.get(self.precision, 0.0),
         )
         saved = None
         if checkpoint is not None:
-            saved = Checkpoint(checkpoint, fingerprint({"attack": repr(self)}, *start, *problem.target), "search")
-        with matrix_precision(tf32=self.precision == "tf32"):
+            parts = [
+                part for start, problem in zip(starts, problems, strict=True) for part in (*start, *problem.target)
+            ]
+            saved = Checkpoint(checkpoint, fingerprint({"attack": repr(self)}, *parts), "search")
+        if len(problems) == 1:
+            problem = problems[0]
             end = minimise(
                 problem.objective,
-                start,
+                starts[0],
                 descent,
                 scale=problem.size,
                 progress=progress,
                 stage="search",
                 checkpoint=saved,
             )
-        return self._result(view, problem, end, subspace)
+            return [end]
+        return minimise_together(
+            WeightChange.side_by_side(problems).objective,
+            tuple(torch.stack(parts) for parts in zip(*starts, strict=True)),
+            descent,
+            scales=[problem.size for problem in problems],
+            progress=progress,
+            stage="search",
+            checkpoint=saved,
+        )
 
     def _plan(self, view: AttackerView) -> tuple[int, InputSubspace | None]:
         """Return how many candidates to look for, and the subspace to look in (None: among all inputs)."""
