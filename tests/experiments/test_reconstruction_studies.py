@@ -90,7 +90,8 @@ def test_the_papers_observations_hold_in_a_small_grid(tmp_path):
 def row(size, width, good, variant="standard", distance=0.1, error=1.0):
     curve = torch.full((size,), error)
     return {
-        "size": size, "width": width, "good": good, "variant": variant, "kernel_distance": distance, "curve": curve,
+        "size": size, "width": width, "good": good, "fine": good, "variant": variant, "kernel_distance": distance,
+        "curve": curve,
     }  # fmt: skip
 
 
@@ -105,6 +106,8 @@ def test_observations_can_turn_out_false():
     assert not wider_resolves_more([row(10, 64, 1), row(10, 128, 4), row(10, 256, 3)]).holds
     same = [row(10, 64, 5), row(10, 64, 5, LINEARISED.name), row(10, 64, 5, TEN_CLASSES.name)]
     assert not linearised_is_better(same).holds
+    assert linearised_is_better([row(10, 64, 5), row(10, 64, 6, LINEARISED.name)]).holds
+    assert not linearised_is_better([row(10, 64, 5), row(10, 64, 6, LINEARISED.name) | {"fine": 5}]).holds  # no better
     assert not more_classes_are_better(same).holds
     rising = [row(10, 64, 5, distance=0.1 * n, error=float(n)) for n in range(1, 6)]
     assert error_follows_kernel_distance(rising).values["rank correlation"] == pytest.approx(1.0)

@@ -13,7 +13,7 @@ from exhume.experiments.grid import Row, distinct, mean_curve, where
 from exhume.records.comparison import GOOD
 from exhume.report.figures import GRID, INK, MUTED
 
-FLOOR = 1e-5
+FLOOR = 1e-7
 """The least mean square a value that is drawn: an exact copy has no logarithm."""
 
 

@@ -13,7 +13,7 @@ from exhume.experiments.study import Bench
 from exhume.experiments.trial import Trial, at_hand
 from exhume.training.settings import Schedule
 
-READ_AT = 40
+READ_AT = 20
 """How many points of a curve a result gives; more is for the figure."""
 Row = dict[str, Any]
 """What one trial gave: the numbers of :func:`~exhume.experiments.trial.measured` and which trial it was."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from exhume.experiments.curve_figures import PRESETS, SHORTER, told
 from exhume.experiments.drawing import PALETTE
@@ -23,7 +24,7 @@ from exhume.experiments.observations import (
     more_classes_move_the_kernel_less,
 )
 from exhume.experiments.study import Bench, Findings, Study
-from exhume.report.figures import plain_axes
+from exhume.report.figures import MUTED, plain_axes
 
 PUBLISHED: Mapping[str, Mapping[str, float]] = {
     "mnist": {STANDARD.name: 3e-2, TEN_CLASSES.name: 1e-2},
@@ -92,9 +93,11 @@ def _scatter(rows: Sequence[Row]) -> Figure:
         axes.scatter([], [], s=30, color=colour, label=f"width {width}")
     axes.set(xscale="log", yscale="log", xlabel="kernel distance over training")
     axes.set_ylabel("mean squared distance of reconstructions")
+    axes.xaxis.set_minor_formatter(NullFormatter())  # within a decade or two they would run into each other
+    axes.yaxis.set_minor_formatter(NullFormatter())
     # The null: what the same candidates are away from images that nobody trained on.
     null = min(float(row["null_curve"].mean()) for row in rows)
-    axes.axhline(null, color="#6e675d", linewidth=1.0, linestyle=(0, (1, 1.5)), label="held out (null)")
+    axes.axhline(null, color=MUTED, linewidth=1.0, linestyle=(0, (1, 1.5)), label="held out (null)")
     axes.legend(frameon=False, fontsize=7, title=f"dots: up to {largest} images", title_fontsize=7)
     return figure
 
