@@ -10,81 +10,39 @@ from jaxtyping import Float
 from torch import Tensor
 
 from exhume.attacks.attack import Attack
+from exhume.attacks.embedding import BARELY, Answers, Embedding, most_missing
 from exhume.attacks.optimisation import Descent, Minimum, Variables, minimise
 from exhume.errors import ExhumeError, Refusal
-from exhume.kernels import InfiniteNTK, duals_of, jittered
+from exhume.kernels import InfiniteNTK, jittered
 from exhume.models.mlp import MLP
 from exhume.models.tangent import outputs_of, response
 from exhume.progress import Progress, silent
 from exhume.records import AttackerView, Outcome, Reconstruction, count_outputs
 from exhume.training.resumption import Checkpoint, fingerprint
 
-Answers = Callable[
-    [Float[Tensor, "candidate value"]],
-    tuple[
-        Float[Tensor, "candidate output"],
-        Callable[[Float[Tensor, "candidate output"]], Float[Tensor, "candidate value"]],
-    ],
-]
-"""What a trained network has learned to say about inputs, and the pull from a cotangent of that to the inputs."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Embedding:
-    """``‖f − Σ_j α_j k(x_j, ·)‖² − ‖f‖²`` for a network ``f = Σ_i α_i k(x_i, ·)`` that can only be asked.
-
-    In the kernel's own norm ``⟨f, k(x, ·)⟩ = f(x)``, so the distance of two embeddings needs no weights at all: it is
-    ``Σ α_j α_l k(x_j, x_l) − 2 Σ α_j f(x_j)`` but for a constant. On a sphere the kernel embeds measures injectively,
-    so that with as many candidates as training inputs only the training set itself has distance zero.
-    """
-
-    kernel: InfiniteNTK
-    answers: Answers
-    radius: float | None = None
-    """The length of every input, where inputs are known to lie on a sphere."""
-    dual_unit: float = 1.0
-
-    def inputs(self, free: Float[Tensor, "candidate value"]) -> Float[Tensor, "candidate value"]:
-        """Return candidates, on the sphere where there is one."""
-        return free if self.radius is None else self.radius * free / _length(free)
-
-    def objective(self, variables: Variables, elapsed: Float[Tensor, ""]) -> tuple[Float[Tensor, ""], Variables]:
-        """Return the value at free inputs and duals in their unit, and its gradients."""
-        free, raw = variables
-        inputs, duals = self.inputs(free), self.dual_unit * raw
-        table, pull = self.kernel.with_pull(inputs)
-        said, pull_said = self.answers(inputs)
-        own = table @ duals
-        value = (duals * own).sum() - 2.0 * (duals * said).sum()
-        by_inputs = pull(duals @ duals.T) - 2.0 * pull_said(duals)
-        if self.radius is not None:
-            length = _length(free)
-            along = free / length
-            by_inputs = self.radius / length * (by_inputs - along * (along * by_inputs).sum(1, keepdim=True))
-        return value, (by_inputs, 2.0 * self.dual_unit * (own - said))
-
-
-def _length(free: Tensor) -> Tensor:
-    length: Tensor = torch.linalg.vector_norm(free, dim=1, keepdim=True)
-    return length.clamp(min=1e-12)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Rounds:
-    """How to look for a whole set: descents from warm starts, between which idle candidates move to new places."""
+    """How to look for a whole set: descents, between which spare candidates move to where something is missing."""
 
     rounds: int = 16
-    steps: int = 400
-    """Of each descent."""
-    learning_rate: float = 0.02
-    spread: float = 0.2
-    """Of the noise that new places are drawn from."""
-    floor: float = 1e-6
-    """A descent that ends this near to explaining all of ``‖f‖²``, where that is known, was the last.
+    steps: int = 200
+    """Of the first descent of each round; finer ones follow it."""
+    learning_rate: float = 0.05
+    starts: int = 24
+    """Places from which to climb to what is missing."""
+    climbing_steps: int = 150
+    floor: float = 1e-8
+    """When nothing more than this, relative to what is explained, is to be found missing, the search is over."""
 
-    The kernel has a kink where inputs coincide, so a candidate off by ``ε`` leaves about ``ε`` unexplained, not ``ε²``:
-    Adam comes this near and not much nearer.
-    """
+    @property
+    def stages(self) -> tuple[tuple[float, int], ...]:
+        """Learning rates, relative to the first, and steps of a round's descents.
+
+        The kernel has a kink where inputs coincide, so a candidate off by ``ε`` leaves about ``ε`` unexplained, not
+        ``ε²``, and an input that says little is found only once the others are where they belong to many digits.
+        """
+        return (1.0, self.steps), *((rate, max(1, self.steps // 4)) for rate in (1e-2, 1e-4, 1e-6))
 
 
 def match_embedding(
@@ -93,128 +51,142 @@ def match_embedding(
     settings: Rounds,
     *,
     generator: torch.Generator,
-    squared_norm: float | None = None,
     progress: Progress = silent,
     checkpoint: Checkpoint | None = None,
 ) -> Minimum:
     """Minimise the distance of embeddings, and return the best end of all rounds.
 
     A descent leaves some candidates on one image together and others nowhere; neither can leave by itself. So each
-    round starts from the best end so far, with those candidates moved to where the network says most that is
-    unexplained.
+    round starts from the best end so far, with those candidates moved to where most is missing.
 
     Args:
         problem: what to match.
         start: free inputs and duals in their unit.
         settings: how long to look.
         generator: draws new places.
-        squared_norm: ``‖f‖²`` where it is known (an attacker does not know it), to tell when everything is explained.
         progress: hears where the search stands.
-        checkpoint: where a search keeps its state; each round has a file of its own.
+        checkpoint: where a search keeps its state; each descent has a file of its own.
     """
-    descent = Descent(steps=settings.steps, learning_rates=(settings.learning_rate,) * 2)
     best: Minimum | None = None
-    variables, files = start, []
+    variables, missing = start, 1.0
     for number in range(settings.rounds):
-        file = None if checkpoint is None else _of_round(checkpoint, number)
-        files.append(file)
-
-        def heard(stage: str, done: int, total: int, note: str = "", number: int = number) -> None:
-            progress(stage, number * total + done, settings.rounds * total, note)
-
-        scale = abs(best.value) if best is not None and best.value else 1.0
-        end = minimise(
-            problem.objective, variables, descent, scale=scale, progress=heard, stage="search", checkpoint=file
-        )
-        if end.outcome is not Outcome.DIVERGED:
-            end = refitted(problem, end)
+        # Where little is missing the others are in their places, and a large learning rate would only disturb them.
+        coarse = settings.learning_rate * (1.0 if missing > LITTLE else GENTLY)
+        end = _round(problem, variables, settings, number, coarse, best, progress, checkpoint)
         if best is None or end.value < best.value or not math.isfinite(best.value):
             best = end
-        if end.outcome is Outcome.DIVERGED:
+        if end.outcome is Outcome.DIVERGED or number + 1 == settings.rounds:
             break
-        if squared_norm is not None and best.value + squared_norm < settings.floor * squared_norm:
+        moved = relocated(problem, best.variables, settings, generator)
+        if moved is None:
             break
-        variables = relocated(problem, best.variables, settings.spread, generator)
-    for file in files:
-        if file is not None:
-            file.path.unlink(missing_ok=True)
+        variables, missing = moved
+    if checkpoint is not None:
+        for number in range(settings.rounds * len(settings.stages)):
+            _of_descent(checkpoint, number).path.unlink(missing_ok=True)
     assert best is not None
     return best
 
 
+def _round(
+    problem: Embedding,
+    variables: Variables,
+    settings: Rounds,
+    number: int,
+    coarse: float,
+    best: Minimum | None,
+    progress: Progress,
+    checkpoint: Checkpoint | None,
+) -> Minimum:
+    """Descend ever more finely, and leave the best duals; Adam leaves some noise in them."""
+    length = sum(steps for _, steps in settings.stages)
+    scale = abs(best.value) if best is not None and best.value else 1.0
+    begun = number * length
+    for place, (rate, steps) in enumerate(settings.stages):
+        file = None if checkpoint is None else _of_descent(checkpoint, number * len(settings.stages) + place)
+
+        def heard(stage: str, done: int, total: int, note: str = "", begun: int = begun) -> None:
+            progress(stage, begun + done, settings.rounds * length, note)
+
+        descent = Descent(steps=steps, learning_rates=(coarse * rate,) * 2)
+        end = minimise(
+            problem.objective, variables, descent, scale=scale, progress=heard, stage="search", checkpoint=file
+        )
+        if end.outcome is Outcome.DIVERGED:
+            break
+        end = refitted(problem, end)
+        variables, begun = end.variables, begun + steps
+    return end
+
+
 def refitted(problem: Embedding, end: Minimum) -> Minimum:
-    """Give the candidates of a descent the best duals they can have, in closed form; Adam leaves some noise in them."""
-    free, raw = end.variables
-    inputs = problem.inputs(free)
-    said = problem.answers(inputs)[0].double()
-    duals = duals_of(problem.kernel(inputs.double()), said, BARELY)
-    variables = free, (duals / problem.dual_unit).to(raw)
+    """Give the candidates of a descent the best duals they can have, where those are better."""
+    free = end.variables[0]
+    variables = free, problem.best_duals(free)
     value = float(problem.objective(variables, torch.zeros(()))[0])
     return replace(end, variables=variables, value=value) if value < end.value else end
 
 
-def _of_round(file: Checkpoint, number: int) -> Checkpoint:
+def _of_descent(file: Checkpoint, number: int) -> Checkpoint:
     path = file.path.with_name(f"{file.path.stem}-{number + 1}{file.path.suffix}")
     return Checkpoint(path, f"{file.identity}-{number}", file.kind)
 
 
-def relocated(problem: Embedding, variables: Variables, spread: float, generator: torch.Generator) -> Variables:
-    """Move the candidates that say nothing of their own, or else a few that say least, to where most is unexplained.
+def relocated(
+    problem: Embedding, variables: Variables, settings: Rounds, generator: torch.Generator
+) -> tuple[Variables, float] | None:
+    """Move spare candidates, or else a few that say least, to where most is missing; None: nothing is missing.
 
-    Two candidates in one place become one with both duals. What is lost by leaving out a candidate is
-    ``α²/(K⁻¹)_jj``; the rest then explain what they can without it.
+    Two candidates in one place are one with both duals, and the other is spare; so is one that says nothing. What is
+    lost by leaving out any other is ``α²/(K⁻¹)_jj``. Beside the variables stands how much was missing, relative to what
+    the candidates explain.
     """
-    free, raw = (variable.clone() for variable in variables)
-    inputs, duals = problem.inputs(free), problem.dual_unit * raw
-    table = problem.kernel(inputs).double()
+    free, raw = variables
+    count = len(free)
+    table = problem.kernel(problem.inputs(free).double())
+    kept = _apart(table, (problem.dual_unit * raw).double())
+    explained = -float(problem.objective(variables, torch.zeros(()))[0])
+
+    def look(there: Tensor) -> tuple[Tensor, float]:
+        place, found = most_missing(
+            problem, there, starts=settings.starts, steps=settings.climbing_steps, generator=generator
+        )
+        return place, found / explained if explained > 0 else math.inf
+
+    place, missing = look(free[kept])
+    if len(kept) == count:
+        if missing <= settings.floor:
+            return None
+        cost = raw.double().square().sum(1) / torch.linalg.inv(jittered(table, BARELY)).diagonal()
+        few = 1 + int(torch.randint(min(3, count), (1,), generator=generator))
+        kept = cost.argsort(descending=True)[: max(1, count - few)].tolist()
+        place, _ = look(free[kept])
+    places = torch.cat([free[kept], place])
+    while len(places) < count:
+        places = torch.cat([places, look(places)[0]])
+    return (places[:count], problem.best_duals(places[:count])), missing
+
+
+def _apart(table: Float[Tensor, "candidate candidate"], duals: Float[Tensor, "candidate output"]) -> list[int]:
+    """Return the candidates that say something, each in a place of its own."""
     lengths = table.diagonal().sqrt()
     alike = table / (lengths[:, None] * lengths)
-    strength = duals.double().square().sum(1) * table.diagonal()
+    strength = duals.square().sum(1) * table.diagonal()
     kept: list[int] = []
     for index in strength.argsort(descending=True).tolist():
-        twin = next((other for other in kept if alike[index, other] > TWINS), None)
-        if twin is not None:
-            raw[twin] += raw[index]
-        elif strength[index] >= IDLE * strength.max():
+        twin = any(alike[index, other] > TWINS for other in kept)
+        if not kept or (not twin and strength[index] >= IDLE * strength.max()):
             kept.append(index)
-    if len(kept) == len(free):
-        cost = duals.double().square().sum(1) / torch.linalg.inv(jittered(table, BARELY)).diagonal()
-        few = 1 + int(torch.randint(min(3, len(free)), (1,), generator=generator))
-        kept = cost.argsort(descending=True)[: len(free) - few].tolist()
-        said = problem.answers(inputs[kept])[0].double()
-        raw[kept] = (duals_of(table[kept][:, kept], said, BARELY) / problem.dual_unit).to(raw)
-    moved = sorted(set(range(len(free))) - set(kept))
-    if moved and kept:
-        free[moved] = _unexplained(problem, free[kept], raw[kept], len(moved), spread, generator)
-    raw[moved] = 0.0
-    return free, raw
+    return kept
 
 
-def _unexplained(
-    problem: Embedding, free: Tensor, raw: Tensor, count: int, spread: float, generator: torch.Generator
-) -> Tensor:
-    """Return the places, out of many at random, where the network says most that the candidates do not explain."""
-    many = PROBES * count
-    noise = spread * torch.randn(2 * many, free.shape[1], generator=generator)
-    # Half of them near mixtures of a few candidates: missing inputs resemble those already found.
-    few = (torch.rand(many, len(free), generator=generator) < 3 / len(free)).float()
-    mixed = (few * torch.randn(many, len(free), generator=generator)).to(free) @ problem.inputs(free)
-    places = noise.to(free)
-    places[many:] += mixed
-    inputs = problem.inputs(places)
-    left = problem.answers(inputs)[0] - problem.kernel(inputs, problem.inputs(free)) @ (problem.dual_unit * raw)
-    told = left.square().sum(1) / problem.kernel.diagonal(inputs)
-    return places[told.argsort(descending=True)[:count]]
-
-
-BARELY = 1e-10
-"""A jitter that lets candidates in one place be solved for, and changes nothing else in float64."""
 TWINS = 0.999
 """Candidates whose kernel features have a larger cosine are one."""
-IDLE = 1e-6
+IDLE = 1e-10
 """Candidates that say less than this, relative to the one that says most, say nothing."""
-PROBES = 100
-"""How many places are looked at for every candidate that moves."""
+LITTLE = 1e-3
+"""When no more than this, relative to what is explained, is missing, a round descends gently from the first."""
+GENTLY = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,9 +203,9 @@ class InfiniteWidth(Attack):
     radius: float | None = None
     """The length of every input as the network takes it, where inputs are known to lie on a sphere."""
     rounds: int = 8
-    steps: int = 400
-    """Of each round."""
-    learning_rate: float = 0.02
+    steps: int = 200
+    """Of the first descent of each round."""
+    learning_rate: float = 0.05
     init_std: float = 0.2
     """The spread of the first guesses around zero, in network units."""
 
@@ -268,7 +240,7 @@ class InfiniteWidth(Attack):
         saved = None
         if checkpoint is not None:
             saved = Checkpoint(checkpoint, fingerprint({"attack": repr(self)}, *start, *view.final.values()), "search")
-        rounds = Rounds(rounds=self.rounds, steps=self.steps, learning_rate=self.learning_rate, spread=self.init_std)
+        rounds = Rounds(rounds=self.rounds, steps=self.steps, learning_rate=self.learning_rate)
         end = match_embedding(problem, start, rounds, generator=generator, progress=progress, checkpoint=saved)
         return _result(view, problem, end)
 
