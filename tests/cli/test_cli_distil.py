@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from exhume import Dataset, load
+from exhume import Dataset, Victim, load
 from exhume.cli import main
 
 COMMAND = ["distil", "--data", "digits", "--classes", "odd-even", "--size", "20", "--steps", "60", "--device", "cpu"]
@@ -59,3 +59,29 @@ def test_a_table_is_distilled_without_a_picture(tmp_path):
     command = ["distil", "--data", "breast-cancer", "--size", "40", "--steps", "30", "--distilled", "6"]
     assert main([*command, "--device", "cpu", "--out", str(tmp_path)]) == 0
     assert not (tmp_path / "distilled.png").exists()
+
+
+def test_a_network_trains_on_what_was_distilled(tmp_path, capsys):
+    assert main([*COMMAND, "--distilled", "6", "--quiet", "--out", str(tmp_path / "made")]) == 0
+    run = tmp_path / "run"
+    train = ["train", "--width", "32", "--steps", "200", "--device", "cpu", "--quiet"]
+    assert main([*train, "--data", str(tmp_path / "made"), "--out", str(run)]) == 0
+    assert Dataset.load(run / "data.safetensors") == Dataset.load(tmp_path / "made" / "data.safetensors")
+    same = ["--data", str(tmp_path / "made" / "data.safetensors"), "--out", str(tmp_path / "again")]
+    assert main([*train, *same]) == 0
+    first, second = (Victim.load(place / "victim.safetensors").final for place in (run, tmp_path / "again"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    capsys.readouterr()
+    assert main([*train, *same, "--size", "4", "--overwrite"]) == 2
+    assert "drawn already, so it takes no size" in capsys.readouterr().err
+
+
+def test_soft_targets_are_trained_on_too(tmp_path):
+    made = [*COMMAND, "--distilled", "4", "--labels", "learned", "--quiet", "--out", str(tmp_path / "made")]
+    assert main(made) == 0
+    train = ["train", "--data", str(tmp_path / "made"), "--width", "64", "--device", "cpu", "--quiet"]
+    assert main([*train, "--out", str(tmp_path / "run")]) == 0
+    data = Dataset.load(tmp_path / "made" / "data.safetensors")
+    victim = Victim.load(tmp_path / "run" / "victim.safetensors")
+    said = victim.view().module(victim.final)(data.to_model(data.train.inputs))
+    assert torch.allclose(said, data.train.targets, atol=0.05)

@@ -91,6 +91,7 @@ def distil_command(
         voice.say(f"{made.name}, from {len(real.train)} examples")
         voice.say(copies.sentence, style="bold")
         voice.say(f"Kept in {folder.data}; for machines, {folder.path / 'distilled.json'}.")
+        voice.say(f"Next: exhume train --data {folder.path}")
 
 
 def _method(name: str, model: MLP, *, size: int, steps: int | None, **settings: Any) -> Distillation:

@@ -20,7 +20,12 @@ from exhume.training.settings import LossName, Optimiser, Precision, Schedule
 def train_command(
     *,
     data: Annotated[
-        str, typer.Option("--data", help="A known source, an .npz or .csv file, or a folder.", rich_help_panel=DATA)
+        str,
+        typer.Option(
+            "--data",
+            help="A known source, an .npz or .csv file, a folder of images, or what 'exhume distil' left.",
+            rich_help_panel=DATA,
+        ),
     ],
     classes: options.ClassesOption = None,
     size: options.SizeOption = None,

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from exhume.data.kept import kept_at, read_kept
 from exhume.data.source import Examples, Source
 from exhume.data.sources import read_source
 from exhume.data.splits import draw_balanced, repeated
@@ -29,7 +30,8 @@ def load(
 
     Args:
         name: a known source (see :func:`exhume.data.available`), or the path of an ``.npz`` file, a ``.csv`` file or a
-            folder of images.
+            folder of images; or a data set that was kept, such as the folder of ``exhume distil``, which is returned as
+            it is.
         classes: the task: ``"all"`` (the default), ``"odd-even"``, ``"animal-vehicle"``, classes to tell apart such as
             ``("cat", "dog")``, or groups such as ``{"pet": ["cat", "dog"], "farm": ["horse"]}``. The first is label 0.
             A string may spell these too: ``"cat,dog"``, ``"pet=cat,dog; farm=horse"``.
@@ -54,6 +56,9 @@ def load(
     """
     if test is not None and test < 0:
         raise DataError(f"A test set cannot have {test} examples; 0 means none.")
+    kept = kept_at(name)
+    if kept is not None:
+        return read_kept(kept, test=test, classes=classes, size=size, label=label, centring=None if centre else False)
     source = read_source(name, label=label, data_dir=data_dir)
     if len(source.classes) < 2:
         raise DataError(f"{name} has one class only, {source.classes[0]!r}; a task needs two to tell apart.")

@@ -1,0 +1,64 @@
+"""Data sets kept by ``exhume distil``, ``train`` or ``data show``: drawn already, and used as they are."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from exhume.errors import DataError
+from exhume.records import Dataset, Split
+
+FILE = "data.safetensors"
+"""What commands call the data set they leave in their folder."""
+
+
+def kept_at(name: str | Path) -> Path | None:
+    """Return the file of a kept data set that ``name`` is, or has in it as a folder; None: it is something else."""
+    path = Path(name).expanduser()
+    if path.suffix.lower() == ".safetensors":
+        return path
+    inside = path / FILE
+    return inside if str(name) and inside.is_file() else None
+
+
+def read_kept(path: Path, *, test: int | None = None, **redraw: Any) -> Dataset:
+    """Read a kept data set, with at most ``test`` of its test examples.
+
+    Args:
+        path: the file.
+        test: how many test examples; None: all.
+        redraw: settings of another draw by name, refused where they are given: this one was drawn already.
+
+    Raises:
+        DataError: when there is no such file, when it does not hold examples a network can be trained on, or when
+            another draw is asked for.
+    """
+    given = ", ".join(name for name, value in redraw.items() if value is not None)
+    if given:
+        raise DataError(f"{path} holds a data set that was drawn already, so it takes no {given}.")
+    if not path.is_file():
+        raise DataError(f"There is no file {path}.")
+    data = Dataset.load(path)
+    for name in ("train", "holdout", "test"):
+        split: Split | None = getattr(data, name)
+        if split is not None:
+            _check(split, data, f"{name} in {path}")
+    if len(data.train) == 0:
+        raise DataError(f"{path} has no training examples.")
+    if test is None or data.test is None:
+        return data if test != 0 else replace(data, test=None)
+    if test > len(data.test):
+        raise DataError(f"{path} has {len(data.test)} test examples, not {test}; ask for fewer.")
+    fewer = Split(inputs=data.test.inputs[:test], labels=data.test.labels[:test])
+    return replace(data, test=fewer if test else None)
+
+
+def _check(split: Split, data: Dataset, where: str) -> None:
+    if tuple(split.inputs.shape[1:]) != data.input_shape:
+        raise DataError(f"{where} holds inputs of shape {tuple(split.inputs.shape[1:])}, not {data.input_shape}.")
+    values = [split.inputs, *([] if split.targets is None else [split.targets])]
+    if not all(bool(torch.isfinite(value).all()) for value in values):
+        raise DataError(f"{where} holds NaN or infinite values.")
+    if len(split) and not 0 <= int(split.labels.min()) <= int(split.labels.max()) < len(data.classes):
+        raise DataError(f"{where} holds labels outside of its {len(data.classes)} classes.")
