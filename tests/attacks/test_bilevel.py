@@ -77,8 +77,8 @@ def test_every_start_falls_towards_the_weights(data, network, lower, request):
 
 def test_the_lower_level_may_begin_at_the_initial_weights(data):
     short = {"steps": 12, "momentum": 0.9, "lr": 0.2} | {k: v for k, v in RECIPE.items() if k not in ("lr", "momentum")}
-    victim = exhume.train(data, model=exhume.MLP(width=16, depth=1), weight_decay=0.01, **short)
-    settings = {"lower_start": "initial", "lower_steps": 12, "lower_rate": 0.2, "lower_momentum": 0.9}
+    victim = exhume.train(data, model=exhume.MLP(width=16, depth=1), weight_decay=0.0, **short)
+    settings = {"lower": "unrolled", "lower_start": "initial", "lower_steps": 12, "lower_rate": 0.2, "lower_momentum": 0.9}
     attack = Bilevel(start=ground_truth(data), steps=2, **settings)
     found = attack.run(victim.view(), device="cpu")
     assert found.diagnostics["parameter_distance"] < 1e-6, "a simulated training repeats the real one"

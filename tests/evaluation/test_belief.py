@@ -74,10 +74,11 @@ def test_a_score_that_knows_nothing_gives_one_belief_for_all():
     assert reliability(spread, shuffled).error < 0.03
 
 
-def test_overconfidence_shows():
-    scores, truth, _ = drawn(2000, seed=4)
+@pytest.mark.parametrize("groups", [1, 8])
+def test_overconfidence_shows_and_is_not_excused_by_groups(groups):
+    scores, truth, group = drawn(2000, seed=4, groups=groups)
     boast = 0.5 + 0.5 * scores
-    checked = reliability(boast, truth)
+    checked = reliability(boast, truth, group)
     assert checked.error > 0.15
     assert checked.holding <= 2
 

@@ -53,7 +53,8 @@ class Bilevel(Attack):
     loss: LossName | UserLoss | None = None
     """A name, or any function of outputs and targets; None: what the view says."""
     weight_decay: float | None = None
-    """None: what the view says."""
+    """None: what the view says. Without any a training never comes to rest; it can only be repeated, ``unrolled`` from
+    its initial weights."""
     lower: Lower = "auto"
     """How the lower level trains and is differentiated. ``implicit``: to rest, by the implicit function theorem;
     ``unrolled``: for ``lower_steps``, through each of them; ``stationary``: a single step of length 1/w, which is the
@@ -65,6 +66,10 @@ class Bilevel(Attack):
     lower_rate: float | None = None
     """The length of an unrolled step; None: what the curvature at the start allows."""
     lower_momentum: float = 0.9
+    newton_steps: int = 12
+    """Of an implicit lower level, at most."""
+    iterations: int = 250
+    """Of conjugate gradients in each of them, at most. Work recorded on a GPU always takes the most."""
     steps: int = 300
     learning_rate: float = 0.02
     """How far a value moves in a step of the upper level."""
@@ -73,7 +78,8 @@ class Bilevel(Attack):
     """Of values outside the pixel range: what all of them together cost, relative to explaining nothing."""
     precision: Precision = "float64"
     tolerance: float = 1e-4
-    """Ending with weights whose squared distance is no more than this part of their square counts as converged."""
+    """Ending with weights whose squared distance is no more than this part of their square (for a training from known
+    weights: of their change) counts as converged."""
     patience: int = 0
     """Stop when so many steps did not lower the objective by a thousandth; 0: never."""
 
@@ -82,11 +88,12 @@ class Bilevel(Attack):
             choose(name, getattr(self, name), get_args(kind))
         if isinstance(self.loss, str):
             choose("loss", self.loss, get_args(LossName))
-        least = {"candidates": 1, "steps": 1, "lower_steps": 1, "learning_rate": 0, "lower_rate": 0, "box_weight": 0}
+        whole = dict.fromkeys(("candidates", "steps", "lower_steps", "newton_steps", "iterations"), 1)
+        least = whole | dict.fromkeys(("learning_rate", "lower_rate", "box_weight"), 0)
         for name, value in least.items():
             if (asked := getattr(self, name)) is not None and not value <= asked < math.inf:
                 raise ExhumeError(f"Bilevel needs {name} of at least {value}, not {asked}.")
-        if self.weight_decay is not None and not self.weight_decay > 0:
+        if self.weight_decay is not None and not (self.weight_decay > 0 or self._repeats):
             raise ExhumeError(f"Bilevel needs a positive weight_decay, not {self.weight_decay}.")
         if not 0 <= self.lower_momentum < 1:
             raise ExhumeError(f"Bilevel needs a lower_momentum from 0 to below 1, not {self.lower_momentum}.")
@@ -110,11 +117,16 @@ class Bilevel(Attack):
         like = next(problem.model.parameters())
         drawn = start.draw(view, labels, generator)
         inputs = view.to_model(drawn.to(like)).flatten(1).contiguous()
+        target = problem.flat(view.final)
+        origin = target if self.lower_start == "final" else problem.flat(view.initial or {})
+        # Weights that weight decay holds are all due to the data; of a training from known weights only the change is.
+        due = target if self.lower_start == "final" else target - origin
         match = Match(
             problem=problem,
             lower=self.lower_level(view, problem, inputs),
-            origin=problem.flat(view.final if self.lower_start == "final" else view.initial or {}),
-            target=problem.flat(view.final),
+            origin=origin,
+            target=target,
+            unit=due.norm().clamp(min=torch.finfo(due.dtype).tiny),
             box=box_of(view, like.dtype),
             box_weight=self.box_weight,
         )
@@ -152,7 +164,7 @@ class Bilevel(Attack):
             stack = dense_stack(view.model)
             kind = "implicit" if stack is not None and len(stack.layers) == 1 else "unrolled"
         if kind == "implicit":
-            return Implicit()
+            return Implicit(newton_steps=self.newton_steps, iterations=self.iterations)
         if kind == "stationary":
             return one_step(problem.weight_decay)
         rate = self.lower_rate
@@ -169,12 +181,18 @@ class Bilevel(Attack):
         return loss
 
     def _weight_decay(self, view: AttackerView) -> float:
-        decay = self.weight_decay or float(view.training.get("weight_decay") or 0.0)
-        if decay <= 0:
+        asked = self.weight_decay
+        decay = float(view.training.get("weight_decay") or 0.0) if asked is None else asked
+        if decay <= 0 and not self._repeats:
             raise Refusal(
                 "Bilevel needs a training that weight decay brings to rest, and none is known of; set weight_decay."
             )
         return decay
+
+    @property
+    def _repeats(self) -> bool:
+        """Whether the lower level repeats the training step by step, so that it need not come to rest."""
+        return self.lower == "unrolled" and self.lower_start == "initial"
 
     def _labels(self, view: AttackerView) -> Int[Tensor, " candidate"]:
         candidates = self.candidates if self.labels is None else len(self.labels)
@@ -220,13 +238,15 @@ class Bilevel(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class Match:
-    """``‖θ*(x) − θ‖²/‖θ‖²`` with a soft box around inputs: how far a training on ``x`` ends from the target."""
+    """``‖θ*(x) − θ‖²/u²`` with a soft box around inputs: how far a training on ``x`` ends from the target."""
 
     problem: TrainingProblem
     lower: LowerLevel
     origin: Flat
     """Where the lower level begins."""
     target: Flat
+    unit: Float[Tensor, ""]
+    """What distances are relative to: the norm of what the data have made of the weights."""
     box: tuple[Float[Tensor, " value"], Float[Tensor, " value"]] | None = None
     box_weight: float = 0.0
 
@@ -235,7 +255,7 @@ class Match:
         (inputs,) = variables
         weights, pullback = self.lower(self.problem, self.origin, inputs)
         left = weights - self.target
-        gain = len(inputs) / self.target.dot(self.target)
+        gain = len(inputs) / self.unit.square()
         value, gradient = gain * left.dot(left), pullback(2 * gain * left)
         if self.box is not None and self.box_weight > 0:
             violation = inputs - inputs.clamp(*self.box)
@@ -245,9 +265,9 @@ class Match:
         return value, (gradient,)
 
     def distance(self, inputs: Inputs) -> float:
-        """Return ``‖θ*(x) − θ‖/‖θ‖``, without the box."""
+        """Return ``‖θ*(x) − θ‖/u``, without the box."""
         weights = self.lower(self.problem, self.origin, inputs)[0]
-        return float((weights - self.target).norm() / self.target.norm())
+        return float((weights - self.target).norm() / self.unit)
 
 
 def _sentence(outcome: Outcome, distance: float, start: Start) -> str:
@@ -256,6 +276,6 @@ def _sentence(outcome: Outcome, distance: float, start: Start) -> str:
     oracle = " It began at training inputs, which no attacker has." if start.is_oracle else ""
     more = "" if outcome is not Outcome.STEPS_EXHAUSTED else " and was still coming nearer"
     return (
-        f"A training on these inputs ends {distance:.2%} of their norm away from the weights{more}; other inputs may "
-        f"explain them as well, so nothing here is proven.{oracle}"
+        f"A training on these inputs misses the weights by {distance:.2%} of what data made of them{more}; other "
+        f"inputs may explain them as well, so nothing here is proven.{oracle}"
     )

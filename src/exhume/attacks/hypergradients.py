@@ -219,7 +219,7 @@ def conjugate_gradients(
             break
         image = product(direction)
         bend = direction.dot(image)
-        # By multiplication instead of branches, so that a GPU need not be asked: what is solved stays solved.
+        # By choice of values instead of branches, for recorded work cannot stop early: what is solved stays solved.
         is_open = (bend > 0) & (square > enough)
         length = torch.where(is_open, square / torch.where(is_open, bend, 1.0), 0.0)
         solution = solution + length * direction
@@ -240,9 +240,10 @@ def longest_gain(problem: TrainingProblem, weights: Flat, step: Flat, inputs: In
     least = energies.min()
     # Near rest the whole step is right, and rounding hides what it gains: of equals the longest is taken.
     is_least = energies <= least + 10 * torch.finfo(least.dtype).eps * least.abs()
-    return weights.new_tensor(STEP_LENGTHS)[is_least.int().argmax()]
+    lengths = torch.stack([weights.new_full((), length) for length in STEP_LENGTHS])
+    return lengths.gather(0, is_least.int().argmax(0, keepdim=True))[0]
 
 
 def can_look(tensor: Tensor) -> bool:
-    """Tell whether reading a value back costs nothing; on a GPU it makes everything wait, and cannot be recorded."""
-    return not tensor.is_cuda
+    """Tell whether a value may be read back: always, but while a GPU records work that it is to repeat by itself."""
+    return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())

@@ -188,8 +188,10 @@ def reliability(
     for first, last in itertools.pairwise(edges):
         inside = order[first:last]
         given, hits = probabilities[inside], truth[inside]
-        design = 1.0 if groups is None else design_effect(given, hits, groups[inside])
         true, total = int(hits.sum()), len(inside)
+        # Around the fraction itself: a belief that is wrong about every group must not excuse itself.
+        spread = torch.full_like(given, true / total)
+        design = 1.0 if groups is None else design_effect(spread, hits, groups[inside])
         low, high = interval(true, total, design)
         found.append(
             Bin(

@@ -18,6 +18,7 @@ from exhume.experiments.naming import MAIN_PAPER, named
 from exhume.experiments.rival_attacks import FIGURE_S1, THEIRS_AND_OURS
 from exhume.experiments.side_by_side import SIDE_BY_SIDE
 from exhume.experiments.study import Bench, Findings, Preset, Study
+from exhume.experiments.uncertainty import UNCERTAINTY
 
 _ALL: tuple[Study[Any], ...] = (
     SIDE_BY_SIDE,
@@ -34,6 +35,7 @@ _ALL: tuple[Study[Any], ...] = (
     THEIRS_AND_OURS,
     DEFENCES,
     *MAX_MARGIN_STUDIES,
+    UNCERTAINTY,
 )
 _ORDER = {name: place for place, name in enumerate(MAIN_PAPER)}
 STUDIES = {study.name: study for study in sorted(_ALL, key=lambda study: _ORDER.get(study.name, len(_ORDER)))}
