@@ -11,6 +11,7 @@ from exhume.attacks.gradient_sums import ChunkedSums, DenseSums, ModuleSums, gra
 from exhume.attacks.optimisation import LOOK_STEPS, Descent, minimise, minimise_together
 from exhume.attacks.restarts import run_together
 from exhume.attacks.weight_change import WeightChange
+from exhume.devices import short_products
 from exhume.errors import ExhumeError
 from exhume.models.mlp import MLP
 from exhume.records import AttackerView, Outcome
@@ -233,9 +234,44 @@ def test_few_candidates_at_a_time_find_the_same(views):
     assert_alike(replace(EXACT, at_once=5).run(views[0], device="cpu"), EXACT.run(views[0], device="cpu"))
 
 
-def test_on_a_cpu_mixed_precision_is_single_precision(views):
-    one, other = (WeightDifference(steps=30, precision=p).run(views[0], device="cpu") for p in ("mixed", "float32"))
-    assert torch.equal(one.inputs, other.inputs)
+@pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=ARCHITECTURES.keys())
+@pytest.mark.parametrize("runs", [(), (3,)])
+def test_rounded_products_are_nearly_those_of_long_numbers(architecture, runs):
+    sums, target = sums_and_target(view_of(0, **architecture))
+    inputs, duals = drawn(*runs, 4, 6), drawn(2, *runs, 4, 2, seed=1)
+    beta = torch.tensor(4.0, dtype=DOUBLE)
+    exact = squared_residual(sums, target, inputs, duals, beta)
+    rounded = squared_residual(sums.rounded(torch.bfloat16), target, inputs, duals, beta)
+    for one, other in zip(rounded, exact, strict=True):
+        assert one.dtype == DOUBLE
+        assert float((one - other).norm() / other.norm()) < 0.03
+        assert not torch.equal(one, other)
+
+
+def test_mixed_precision_ends_where_single_precision_ends(views):
+    ends = {
+        precision: WeightDifference(steps=200, precision=precision).run(views[0], device="cpu")
+        for precision in ("mixed", "float32")
+    }
+    values = [float(end.history[-1]) for end in ends.values()]
+    assert values[0] == pytest.approx(values[1], rel=0.2)
+    if not short_products():  # then there is nothing to round on a CPU
+        assert torch.equal(ends["mixed"].inputs, ends["float32"].inputs)
+
+
+def test_a_coarse_objective_stands_in_for_the_first_steps_alone():
+    seen = []
+
+    def coarse(variables, elapsed):
+        seen.append(float(elapsed))
+        return bowls(variables, elapsed)
+
+    descent = Descent(steps=50, learning_rates=(0.1,), coarse=0.4)
+    minimise_together(bowls, zeros(), descent, scales=(1.0,) * 3, coarse=coarse)
+    assert seen == pytest.approx([step / 50 for step in range(20)])
+    seen.clear()
+    minimise_together(bowls, zeros(), replace(descent, coarse=None), scales=(1.0,) * 3, coarse=coarse)
+    assert not seen
 
 
 def test_what_does_not_fit_side_by_side_is_refused(views):

@@ -181,6 +181,14 @@ class DenseSums:
         """Return the sums of gradients by weights as they are used, that is over each layer's own scale."""
         return replace(self, scales=(1.0,) * len(self.scales))
 
+    def rounded(self, dtype: torch.dtype) -> "DenseSums":
+        """Return the same sums from matrix products whose factors are rounded to ``dtype``, and nothing else is.
+
+        Some processors multiply short numbers several times faster, and the first steps of a search do not need long
+        ones.
+        """
+        return replace(self, weights=tuple(weight.to(dtype) for weight in self.weights))
+
     @classmethod
     def side_by_side(cls, each: Sequence["DenseSums"]) -> "DenseSums":
         """Return the sums of many networks of one shape, one a run."""
@@ -215,18 +223,18 @@ class DenseSums:
         sharpness: Sharpness = None,
     ) -> tuple[Sums, Pullback]:
         """Return one sum a parameter (and run), and the pullback to flat ``inputs`` and to ``duals``."""
-        last, runs = len(self.weights) - 1, inputs.ndim - 2
+        last, runs, short = len(self.weights) - 1, inputs.ndim - 2, self.weights[0].dtype
         heard, slopes, bends, signals, arriving = self._pass(inputs, duals, sharpness)
         sums: list[Tensor] = []
         for signal, below, bias, scale in zip(signals, heard, self.biases, self.scales, strict=True):
-            sums.append(_scaled(_outer(signal, below, runs), scale))
+            sums.append(_scaled(_outer(signal.to(short), below.to(short), runs).to(inputs), scale))
             if bias is not None:
                 sums.append(signal.sum((0, -2)))
 
         def pullback(cotangents: Sums) -> tuple[Tensor, Tensor]:
             given = iter(cotangents)
             pairs = [
-                (_scaled(next(given), scale), None if bias is None else next(given))
+                (_scaled(next(given), scale).to(short), None if bias is None else next(given))
                 for bias, scale in zip(self.biases, self.scales, strict=True)
             ]
             motions: list[Tensor] = []  # how pre-activations move when the weights move along the cotangent
@@ -245,7 +253,7 @@ class DenseSums:
                 bend = bends[layer]
                 if bend is not None:
                     adjoint = adjoint + bend * motions[layer] * arriving[layer]
-            to_inputs = signals[0].sum(0) @ pairs[0][0]
+            to_inputs = _product(signals[0].sum(0), pairs[0][0])
             if adjoint is not None:
                 to_inputs = to_inputs + _through(adjoint, self.weights[0], runs).sum(0)
             return to_inputs, motions[-1].expand(duals.shape)
@@ -300,11 +308,19 @@ def _scaled(tensor: Tensor, scale: float) -> Tensor:
     return tensor if scale == 1.0 else tensor * scale
 
 
+def _product(values: Tensor, factor: Tensor) -> Tensor:
+    """Multiply matrices; a factor of fewer bits is met with as few, and the product is as long as the values again."""
+    if factor.dtype == values.dtype:
+        return values @ factor
+    product: Tensor = values.to(factor.dtype) @ factor
+    return product.to(values.dtype)
+
+
 def _through(values: Tensor, weight: Tensor, runs: int) -> Tensor:
     """Multiply by the weights of every point; runs that share them are rows of one product, so that none is copied."""
     if runs == 0 or weight.ndim == 4:
-        return values @ weight
-    folded: Tensor = values.flatten(-3, -2) @ weight
+        return _product(values, weight)
+    folded = _product(values.flatten(-3, -2), weight)
     return folded.reshape(len(folded), *values.shape[-3:-1], -1)
 
 
@@ -316,16 +332,16 @@ def _over_candidates(bias: Tensor, runs: int) -> Tensor:
 def _along(values: Tensor, cotangent: Tensor, runs: int) -> Tensor:
     """Multiply by a cotangent, which all points share and every run has of its own."""
     if runs == 0 or values.ndim == 3:
-        return values @ cotangent
-    return torch.stack([at_point @ cotangent for at_point in values])  # one by one, as a broadcast would copy it
+        return _product(values, cotangent)
+    return torch.stack([_product(at_point, cotangent) for at_point in values])  # a broadcast would copy it
 
 
 def _moved(values: Tensor, weight: Tensor, bias: Tensor | None, runs: int) -> Tensor:
     """Apply a layer whose weight and bias are a cotangent."""
-    if runs == 0:
+    if runs == 0 and weight.dtype == values.dtype:
         return nn.functional.linear(values, weight, bias)
     moved = _along(values, weight.mT, runs)
-    return moved if bias is None else moved + bias[:, None]
+    return moved if bias is None else moved + bias.unsqueeze(-2)
 
 
 def _outer(signal: Tensor, below: Tensor, runs: int) -> Tensor:

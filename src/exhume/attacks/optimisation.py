@@ -50,7 +50,8 @@ class Descent:
     patience: int = 0
     """Stop when so many steps did not lower the least value by a thousandth; 0: never."""
     coarse: float | None = None
-    """The share of steps, the first ones, whose float32 matrix products a GPU may round to TF32; None: as it is set."""
+    """The share of steps, the first ones, that may be coarse: a GPU rounds float32 products to TF32, and a coarse
+    objective, where there is one, stands in for the exact one. None: neither, and TF32 stays as it is set."""
 
     def __post_init__(self) -> None:
         if self.steps < 1:
@@ -87,6 +88,7 @@ def minimise(
     progress: Progress = silent,
     stage: str = "minimise",
     checkpoint: Checkpoint | None = None,
+    coarse: Objective | None = None,
 ) -> Minimum:
     """Minimise ``objective`` from ``start``.
 
@@ -101,25 +103,32 @@ def minimise(
         progress: hears where the minimisation stands.
         stage: what progress calls it.
         checkpoint: where to save the state and continue from.
+        coarse: a cheaper objective for the coarse share of the steps.
 
     Returns:
         The end of the run, or the last finite state of a run that diverged.
     """
-
-    def alone(variables: Variables, elapsed: Float[Tensor, ""]) -> tuple[Float[Tensor, " run"], Variables]:
-        value, gradients = objective(tuple(variable[0] for variable in variables), elapsed)
-        return value[None], tuple(gradient[None] for gradient in gradients)
-
     (end,) = minimise_together(
-        alone,
+        _alone(objective),
         tuple(variable[None] for variable in start),
         descent,
         scales=(scale,),
         progress=progress,
         stage=stage,
         checkpoint=checkpoint,
+        coarse=None if coarse is None else _alone(coarse),
     )
     return end
+
+
+def _alone(objective: Objective) -> Objectives:
+    """Return the objective of one run as that of many, of which there is one."""
+
+    def alone(variables: Variables, elapsed: Float[Tensor, ""]) -> tuple[Float[Tensor, " run"], Variables]:
+        value, gradients = objective(tuple(variable[0] for variable in variables), elapsed)
+        return value[None], tuple(gradient[None] for gradient in gradients)
+
+    return alone
 
 
 def minimise_together(
@@ -131,6 +140,7 @@ def minimise_together(
     progress: Progress = silent,
     stage: str = "minimise",
     checkpoint: Checkpoint | None = None,
+    coarse: Objectives | None = None,
 ) -> list[Minimum]:
     """Minimise from many starts in one program; as :func:`minimise`, with a first dimension of runs everywhere.
 
@@ -139,7 +149,7 @@ def minimise_together(
     Returns:
         One minimum a run, in the order of ``scales``.
     """
-    walk = _Walk(objective, start, descent, scales)
+    walk = _Walk(objective, coarse or objective, start, descent, scales)
     if checkpoint is not None and (saved := checkpoint.load()) is not None:
         walk.unpack(*saved)
     with torch.no_grad(), walk.stepper() as advance:
@@ -199,8 +209,10 @@ class _End:
 class _Walk:
     """Minimisations under way. Everything that changes is a tensor changed in place, so that a graph can replay it."""
 
-    def __init__(self, objective: Objectives, start: Variables, descent: Descent, scales: Sequence[float]) -> None:
-        self.objective, self.descent, self.scales = objective, descent, scales
+    def __init__(
+        self, objective: Objectives, coarse: Objectives, start: Variables, descent: Descent, scales: Sequence[float]
+    ) -> None:
+        self.objective, self.coarse, self.descent, self.scales = objective, coarse, descent, scales
         self.variables = tuple(variable.detach().clone() for variable in start)
         self.safe = tuple(variable.clone() for variable in self.variables)
         self.means = tuple(torch.zeros_like(variable) for variable in start)
@@ -219,7 +231,8 @@ class _Walk:
     def take_step(self) -> None:
         """Advance by one step of Adam, without asking the device anything."""
         elapsed = self.step[0].double() / self.descent.steps
-        values, gradients = self.objective(self.variables, elapsed)
+        objective = self.coarse if self._is_coarse() else self.objective
+        values, gradients = objective(self.variables, elapsed)
         self.history.index_copy_(0, self.step, values[None].to(self.history))
         self.step += 1
         count = self.step[0].double()

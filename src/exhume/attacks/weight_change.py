@@ -103,6 +103,10 @@ class WeightChange:
             metric=torch.stack(metrics) if metrics else None,
         )
 
+    def rounded(self, dtype: torch.dtype) -> "WeightChange":
+        """Return the same problem with coarser matrix products, where they are in closed form."""
+        return replace(self, sums=self.sums.rounded(dtype)) if isinstance(self.sums, DenseSums) else self
+
     @property
     def shape(self) -> tuple[object, ...]:
         """What problems must have in common to stand side by side."""

@@ -14,6 +14,7 @@ from exhume.attacks.optimisation import Decay, Descent, Minimum, Variables, mini
 from exhume.attacks.search_space import SearchSpace
 from exhume.attacks.subspace import InputSubspace, input_subspace
 from exhume.attacks.weight_change import WeightChange
+from exhume.devices import short_products
 from exhume.errors import ExhumeError, Refusal
 from exhume.models.architecture import choose
 from exhume.progress import Progress
@@ -77,8 +78,9 @@ class WeightDifference(Attack):
     box_weight: float = 0.1
     """Of the penalty for leaving the pixel range, the sum of squared violations over the size of an input."""
     precision: Precision = "float32"
-    """``tf32`` lets a GPU round the factors of matrix products, which is faster and less exact; ``mixed`` lets it do so
-    until the last fifth of the steps, which decides how exact the result is."""
+    """``tf32`` lets a GPU round the factors of matrix products, which is faster and less exact. ``mixed`` does so until
+    the last fifth of the steps, which decides how exact the result is; on a CPU that multiplies bfloat16 it rounds to
+    that."""
     tolerance: float = 0.1
     """Explaining all but this share of the squared change counts as converged."""
     patience: int = 0
@@ -206,6 +208,7 @@ class WeightDifference(Attack):
             saved = Checkpoint(checkpoint, fingerprint({"attack": repr(self)}, *parts), "search")
         if len(problems) == 1:
             problem = problems[0]
+            coarse = self._coarsened(problem)
             end = minimise(
                 problem.objective,
                 starts[0],
@@ -214,17 +217,26 @@ class WeightDifference(Attack):
                 progress=progress,
                 stage="search",
                 checkpoint=saved,
+                coarse=None if coarse is None else coarse.objective,
             )
             return [end]
+        together = WeightChange.side_by_side(problems)
+        coarse = self._coarsened(together)
         return minimise_together(
-            WeightChange.side_by_side(problems).objective,
+            together.objective,
             tuple(torch.stack(parts) for parts in zip(*starts, strict=True)),
             descent,
             scales=[problem.size for problem in problems],
             progress=progress,
             stage="search",
             checkpoint=saved,
+            coarse=None if coarse is None else coarse.objective,
         )
+
+    def _coarsened(self, problem: WeightChange) -> WeightChange | None:
+        """Return what stands in for the problem in coarse steps; None where the loop sees to it, or nothing is won."""
+        is_cpu = problem.target[0].device.type == "cpu"
+        return problem.rounded(torch.bfloat16) if self.precision == "mixed" and is_cpu and short_products() else None
 
     def _plan(self, view: AttackerView) -> tuple[int, InputSubspace | None]:
         """Return how many candidates to look for, and the subspace to look in (None: among all inputs)."""

@@ -1,0 +1,65 @@
+"""The benchmarks: they run, they compare the same mathematics, and what they measure with is right."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+FOLDER = Path(__file__).parent.parent / "benchmarks"
+
+
+@pytest.fixture
+def tools(monkeypatch):
+    """The modules beside the benchmarks, as scripts there see them."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import measuring
+    import plain
+
+    return measuring, plain
+
+
+def test_one_command_measures_everything(tmp_path):
+    command = [sys.executable, str(FOLDER / "all.py"), "--preset", "small", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    account = json.loads((tmp_path / "benchmarks.json").read_text())
+    assert "failed" not in account
+    kinds = {row["measurement"] for row in account["rows"]}
+    assert kinds == {"step", "kernels", "distillation", "restarts", "memory", "growth", "quality"}
+    assert all(row["ratio"] is not None and row["ours"] > 0 for row in account["rows"])
+    assert len(done.stdout.splitlines()) == 2 + len(account["rows"])
+
+
+def test_peaks_of_memory_are_what_was_allocated(tools):
+    measuring, _ = tools
+
+    def work():
+        first = torch.zeros(2**18)  # a MiB
+        second = torch.zeros(2**19)
+        del first
+        return second, torch.zeros(2**16)
+
+    assert measuring.peak_megabytes(work, "cpu") == pytest.approx(3.0, abs=0.01)
+
+
+def test_exponents_are_those_of_power_laws(tools):
+    measuring, _ = tools
+    assert measuring.slope([1, 10, 100], [5.0, 5e1, 5e2]) == pytest.approx(1.0)
+    assert measuring.slope([2, 4, 8], [1.0, 8.0, 64.0]) == pytest.approx(3.0)
+
+
+def test_the_contraction_is_the_kernel_by_hand(tools):
+    _, plain = tools
+    network = plain.softplus_network(5, 4).double()
+    weights = {name: weight.detach() for name, weight in network.state_dict().items()}
+    inputs = torch.randn(3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    rows = []
+    for one in inputs:
+        network.zero_grad()
+        network(one[None]).sum().backward()
+        rows.append(torch.cat([parameter.grad.flatten() for parameter in network.parameters()]))
+    jacobian = torch.stack(rows)
+    torch.testing.assert_close(plain.jacobian_contraction(network, weights, inputs), jacobian @ jacobian.T)
