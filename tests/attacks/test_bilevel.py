@@ -40,11 +40,11 @@ def hidden(data):
     return exhume.train(data, model=exhume.MLP(width=24, depth=1), weight_decay=0.03, steps=1500, **RECIPE)
 
 
-QUICK = Bilevel(candidates=20, steps=15)
+QUICK = Bilevel(candidates=20, steps=10)
 
 
 def test_weights_match_from_the_ground_truth(data, affine):
-    found = Bilevel(start=ground_truth(data), steps=10).run(affine.view(), device="cpu")
+    found = Bilevel(start=ground_truth(data), steps=3).run(affine.view(), device="cpu")
     assert found.diagnostics["parameter_distance"] < 1e-6
     assert found.outcome is Outcome.CONVERGED
     assert found.diagnostics["start_is_oracle"]
@@ -55,14 +55,14 @@ def test_weights_match_from_the_ground_truth(data, affine):
 def test_a_training_on_what_was_found_gives_the_weights(data, affine):
     """The victim's own trainer, which knows nothing of the attack, ends near the target on the attack's images."""
     start = another_partition(data)
-    found = Bilevel(start=start, steps=60, learning_rate=0.05, box_weight=0.0).run(affine.view(), device="cpu")
+    found = Bilevel(start=start, steps=30, learning_rate=0.08, box_weight=0.0).run(affine.view(), device="cpu")
     labels = torch.arange(20) % 10
     again = replace(data, train=replace(data.train, inputs=found.inputs, labels=labels))
     retrained = exhume.train(again, model=exhume.MLP(depth=0), weight_decay=0.03, steps=1500, **RECIPE)
     both = [torch.cat([weight.flatten() for weight in one.final.values()]) for one in (retrained, affine)]
     distance = float((both[0] - both[1]).norm() / both[1].norm())
     assert distance == pytest.approx(found.diagnostics["parameter_distance"], rel=1e-3)
-    assert distance < 0.3 * found.diagnostics["parameter_distance_of_start"]
+    assert distance < 0.5 * found.diagnostics["parameter_distance_of_start"]
 
 
 @pytest.mark.parametrize("lower", ["auto", "stationary"])
@@ -78,7 +78,13 @@ def test_every_start_falls_towards_the_weights(data, network, lower, request):
 def test_the_lower_level_may_begin_at_the_initial_weights(data):
     short = {"steps": 12, "momentum": 0.9, "lr": 0.2} | {k: v for k, v in RECIPE.items() if k not in ("lr", "momentum")}
     victim = exhume.train(data, model=exhume.MLP(width=16, depth=1), weight_decay=0.0, **short)
-    settings = {"lower": "unrolled", "lower_start": "initial", "lower_steps": 12, "lower_rate": 0.2, "lower_momentum": 0.9}
+    settings = {
+        "lower": "unrolled",
+        "lower_start": "initial",
+        "lower_steps": 12,
+        "lower_rate": 0.2,
+        "lower_momentum": 0.9,
+    }
     attack = Bilevel(start=ground_truth(data), steps=2, **settings)
     found = attack.run(victim.view(), device="cpu")
     assert found.diagnostics["parameter_distance"] < 1e-6, "a simulated training repeats the real one"
@@ -99,7 +105,7 @@ def test_it_takes_any_module_and_a_loss_of_the_users_own(data):
 
 def test_an_interrupted_run_ends_with_the_same_bits(affine, tmp_path):
     view, file = affine.view(), tmp_path / "state.safetensors"
-    attack = replace(QUICK, steps=50, precision="float32")
+    attack = replace(QUICK, steps=50, lower="unrolled", lower_steps=3)
     whole = attack.run(view, device="cpu")
 
     def stop(stage, done, total, note=""):
@@ -144,6 +150,9 @@ def test_audits_leave_it_out_until_they_are_told_more(affine):
     said = {one.attack: one for one in exhume.assess(affine.view())}
     assert said["bilevel"].applies.value == "does not apply"
     assert "set candidates" in said["bilevel"].reasons[0]
+    (told,) = exhume.assess(affine.view(), {"bilevel": QUICK})
+    assert told.applies.value == "applies with caveats"
+    assert "proves nothing" in told.reasons[0]
 
 
 def test_the_command_line_runs_it(tmp_path, capsys):

@@ -152,3 +152,16 @@ def test_rows_of_weights_come_back_by_name():
     assert torch.equal(problem.flat(named), start)
     assert list(named) == [name for name, _ in problem.model.named_parameters()]
     assert not isinstance(problem.model, nn.Linear)
+
+
+def test_work_that_cannot_stop_early_ends_in_the_same_place(monkeypatch):
+    """As recorded on a GPU: every iteration runs, and those after the end change nothing."""
+    problem, start, inputs = posed("affine")
+    lower = Implicit(newton_steps=9, iterations=60, tolerance=1e-9)
+    cotangent = torch.ones_like(start)
+    weights, pullback = lower(problem, start, inputs)
+    gradient = pullback(cotangent)
+    monkeypatch.setattr("exhume.attacks.hypergradients.can_look", lambda _: False)
+    blind, blind_pullback = lower(problem, start, inputs)
+    assert torch.allclose(blind, weights, atol=1e-9)
+    assert torch.allclose(blind_pullback(cotangent), gradient, atol=1e-7)

@@ -33,7 +33,7 @@ CATALOGUE: dict[str, Entry] = {
     "weight-difference": Entry(2, (), (caveats.moved_features, *caveats.COMMON)),
     "stationarity": Entry(3, (), (caveats.no_weight_decay, *caveats.COMMON)),
     "max-margin": Entry(4, (), (caveats.not_a_margin_loss, *caveats.COMMON)),
-    "bilevel": Entry(5, (), caveats.COMMON),
+    "bilevel": Entry(5, (), (caveats.start_decides, *caveats.COMMON)),
 }
 UNLISTED = Entry(9, (), caveats.COMMON)
 

@@ -88,6 +88,11 @@ def no_weight_decay(traits: Traits) -> str | None:
         return None
 
 
+def start_decides(traits: Traits) -> str | None:
+    """Say that what is returned owes much to where the search began."""
+    return "What it returns explains the weights, and so may other inputs: it stays near its start and proves nothing."
+
+
 def rescaling_optimiser(traits: Traits) -> str | None:
     """Say that the optimiser hides the low rank of gradients."""
     optimiser = traits.known("optimiser") or traits.known("optimizer")

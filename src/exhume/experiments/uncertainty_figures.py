@@ -15,6 +15,8 @@ from exhume.report.exhibits import picture
 from exhume.report.figures import GRID, HELD_OUT, INK, MUTED, TRAINED
 
 COLOURS = dict(zip(ATTACKS, (TRAINED, HELD_OUT), strict=True))
+LEAST_DISTANCE = 1e-5
+"""To the weights, below which the figure tells none apart."""
 NO_PROOF = 1.0
 """Where the figure draws candidates that no certificate is near."""
 
@@ -45,6 +47,7 @@ def starts_figure(rows: Rows, networks: Sequence[str]) -> Figure:
             axes.set_ylabel(f"distance {label}" if column == 0 else "")
             if key == "parameter_distance":
                 axes.set_yscale("log")
+                axes.set_ylim(LEAST_DISTANCE, 3)
                 axes.set_xlabel("share of ground truth in the start (rest: noise)")
             else:
                 axes.set_title(network, fontsize=9, color=INK)
@@ -59,8 +62,9 @@ def _by_share(rows: Rows, key: str) -> tuple[list[float], list[float], list[floa
         if row["start"].endswith("in noise"):
             shares.setdefault(float(row["start"].partition("%")[0]) / 100, []).append(row[key])
     across = sorted(shares)
+    floor = LEAST_DISTANCE if key.startswith("parameter") else 0.0
     spread = [statistics.stdev(shares[share]) if len(shares[share]) > 1 else 0.0 for share in across]
-    return across, [statistics.fmean(shares[share]) for share in across], spread
+    return across, [max(floor, statistics.fmean(shares[share])) for share in across], spread
 
 
 def pictures_figure(rows: Rows, networks: Sequence[str], seed: int) -> Figure:
@@ -69,7 +73,7 @@ def pictures_figure(rows: Rows, networks: Sequence[str], seed: int) -> Figure:
     for network in networks:
         own = [row for row in rows if row["network"] == network and row["seed"] == seed]
         lines.append((f"{network}: trained on", own[0]["originals"], TRAINED))
-        for start in (PARTITION, "50% truth in noise", "0% truth in noise"):
+        for start in (PARTITION, "0% truth in noise"):
             same = [row for row in own if row["start"] == start]
             lines += [(f"start: {start}", row["begun"], INK) for row in same[:1]]
             lines += [(f"{row['attack']} from it", row["found"][: len(row["begun"])], MUTED) for row in same]
@@ -106,18 +110,17 @@ def landscape_figure(landscapes: Rows, networks: Sequence[str], seed: int) -> Fi
                 colour = COLOURS[landscape["attack"]]
                 axes.plot(
                     places,
-                    heights.clip(1e-12),
+                    heights,
                     style,
                     color=colour,
                     linewidth=1.6,
                     label=f"{landscape['attack']}: {name}",
                 )
-        axes.set_yscale("log")
-        axes.set_ylim(1e-6, 3)
+        axes.set_ylim(-0.03, 1.05)
         axes.set_title(network, fontsize=9, color=INK)
         axes.set_xlabel("place on the line")
-    grid[0][0].set_ylabel(f"energy, relative to its height towards {PARTITION}")
-    grid[0][0].legend(fontsize=6, frameon=False, labelcolor=INK, loc="lower right")
+    grid[0][0].set_ylabel("energy, relative to its most")
+    grid[0][0].legend(fontsize=5.5, frameon=False, labelcolor=INK, loc="upper center")
     return figure
 
 
@@ -145,7 +148,6 @@ def certificate_figure(proofs: Mapping[str, Any]) -> Figure:
                 label=name,
             )
         axes.set_yscale("log")
-        axes.set_xlim(0, 1.02)
         axes.set_xlabel("agreement of restarts")
         areas = [_area(found[kind]) for kind in ("agreement", "certificate")]
         axes.set_title(f"{source}: area by agreement {areas[0]}, by certificate {areas[1]}", fontsize=8, color=INK)

@@ -46,14 +46,14 @@ class Verdicts:
 
     tasks: tuple[Task, ...]
     strangers: int = 400
-    victims: int = 12
+    victims: int = 10
     """With a known start; the first half teaches the belief, the other tests it."""
     plausible: int = 3
     """Of these, how many are also attacked from an attacker's own images."""
     restarts: int = 4
     steps: int = 500
     plausible_steps: int = 30
-    final_only: int = 8
+    final_only: int = 6
     """Victims of which only the final weights are known, half of them to learn from."""
     final_width: int = 200
     final_shrink: int = 2
