@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from exhume.experiments.drawing import PALETTE
@@ -69,6 +70,7 @@ def draw_curves(axes: Axes, panel: Panel, colours: Sequence[str]) -> None:
     axes.plot(*null, color=MUTED, linewidth=1.2, linestyle=(0, (1, 1.5)), label="held out (null)")
     axes.axhline(GOOD * panel.values, color=MUTED, linewidth=0.7, linestyle=(0, (6, 3)), label="good below")
     axes.set_yscale("log")
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
