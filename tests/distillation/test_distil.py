@@ -9,6 +9,7 @@ import torch
 from exhume import MLP, Dataset, Split, load, train
 from exhume.attacks import WeightDifference
 from exhume.distillation import KIP, RKIP, RKIPFinite, distil
+from exhume.distillation.kernel import span_of
 from exhume.errors import ExhumeError
 from exhume.evaluation.copies import find_copies
 from exhume.kernels import KernelRegression
@@ -136,3 +137,28 @@ def test_nothing_to_distil_is_refused(digits):
     empty = replace(digits, train=Split(inputs=digits.train.inputs[:0], labels=digits.train.labels[:0]))
     with pytest.raises(ExhumeError, match="no training examples"):
         distil(empty, KIP())
+
+
+def test_the_span_of_the_data_holds_as_good_a_set(digits):
+    data = load("digits", classes="odd-even", size=30, seed=0)
+    made = {name: distil(data, RKIP(size=6, coordinates=name, **QUICK), device="cpu") for name in ("values", "span")}
+    worth = {name: infinite_accuracy(one, data) for name, one in made.items()}
+    assert abs(worth["span"] - worth["values"]) < 0.05
+    everybody = data.to_model(data.train.inputs).flatten(1).double()
+    start = 0.2 * torch.randn(6, 64, generator=torch.Generator().manual_seed(0)).double()
+    axes = span_of(torch.cat([everybody, start]))
+    outside = data.to_model(made["span"].train.inputs).flatten(1).double()
+    outside -= outside @ axes.T @ axes
+    assert outside.abs().max() < 1e-5
+    with pytest.raises(ExhumeError, match="leave the span"):
+        RKIP(noise=0.1, coordinates="span")
+
+
+def test_coordinates_in_the_span_have_the_kernel_of_what_they_stand_for(digits):
+    inputs = digits.to_model(digits.train.inputs[:9]).flatten(1).double()
+    axes = span_of(inputs)
+    table, pull = RKIP().kernel.with_pull(inputs)
+    weights = torch.randn(9, 9, generator=torch.Generator().manual_seed(0)).double()
+    small, small_pull = RKIP().kernel.with_pull(inputs @ axes.T, size=64)
+    assert torch.allclose(small, table, rtol=1e-9)
+    assert torch.allclose(small_pull(weights) @ axes, pull(weights), rtol=1e-6, atol=1e-9)
