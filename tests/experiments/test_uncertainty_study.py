@@ -11,7 +11,7 @@ from exhume.experiments.uncertainty import averaged, claims
 from exhume.experiments.uncertainty_starts import PARTITION, Network, Starts, drawn, half_rise, starts, wells
 from exhume.experiments.uncertainty_verdicts import Task, Way, checked, compared
 
-FIGURES = {"starts", "pictures", "landscape", "certificate", "reliability"}
+FIGURES = {"starts", "pictures", "landscape", "certificate", "roc", "reliability"}
 
 
 @pytest.fixture(scope="module")

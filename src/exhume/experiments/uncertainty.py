@@ -62,6 +62,7 @@ def measure(settings: Uncertainty, bench: Bench) -> Findings:
             "pictures": figures.pictures_figure(rows, networks, bench.seed),
             "landscape": figures.landscape_figure(landscapes, networks, bench.seed),
             "certificate": figures.certificate_figure(judged["proofs"]),
+            "roc": figures.roc_figure(judged["proofs"]),
             "reliability": figures.reliability_figure(judged["beliefs"]),
         },
         table=(("network", "attack", "start", *MEASURES[:1], *MEASURES[2:]), _table(means)),
@@ -154,8 +155,8 @@ CIFAR = Task(source="cifar-10", classes="animal-vehicle")
 AFFINE = Network(label="affine", depth=0, steps=150)
 FEW = Network(label="affine, few images", depth=0, size=10, steps=300, learning_rate=0.015)
 HIDDEN = Network(
-    label="one hidden layer", depth=1, width=32, weight_decay=0.05, lr=0.02, steps=60, learning_rate=0.02,
-    lower_steps=20, precision="float32",
+    label="one hidden layer", depth=1, width=32, weight_decay=0.05, lr=0.02, steps=120, learning_rate=0.02,
+    lower_steps=30, precision="float32",
 )  # fmt: skip
 
 UNCERTAINTY = Study(
@@ -179,14 +180,14 @@ UNCERTAINTY = Study(
         "cpu": Uncertainty(starts=Starts(networks=(AFFINE, FEW, HIDDEN)), verdicts=Verdicts(tasks=(MNIST, CIFAR))),
         "gpu": Uncertainty(
             starts=Starts(
-                shrink=1,
+                shrink=1, points=11,
                 networks=(
-                    replace(AFFINE, newton_steps=8, iterations=60),
-                    replace(FEW, steps=200, newton_steps=8, iterations=60),
+                    replace(AFFINE, newton_steps=5, iterations=40),
+                    replace(FEW, steps=200, newton_steps=5, iterations=40),
                     replace(HIDDEN, width=64, lr=0.005, steps=150, lower_steps=40),
                 ),
             ),
-            verdicts=Verdicts(tasks=(MNIST, CIFAR), victims=6, plausible=2, final_only=4),
+            verdicts=Verdicts(tasks=(MNIST, CIFAR), victims=4, plausible=2, final_only=2),
         ),
     },
     measure=measure,

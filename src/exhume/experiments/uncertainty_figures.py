@@ -156,6 +156,24 @@ def certificate_figure(proofs: Mapping[str, Any]) -> Figure:
     return figure
 
 
+def roc_figure(proofs: Mapping[str, Any]) -> Figure:
+    """Draw how well true candidates are told from plausible ones, by each kind of evidence."""
+    figure, grid = panels(1, len(proofs))
+    ways = (("certificate", TRAINED), ("agreement", INK), ("agreement_without_own_images", HELD_OUT))
+    for axes, (source, found) in zip(grid[0], proofs.items(), strict=True):
+        axes.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
+        for kind, colour in ways:
+            if found[kind] is not None:
+                rates = [found[kind][f"{side}_positive_rates"] for side in ("false", "true")]
+                name = f"{kind.replace('_', ' ')}: {_area(found[kind])}"
+                axes.plot(*rates, color=colour, linewidth=1.8, clip_on=False, label=name)
+        axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="false positives (plausible)")
+        axes.set_title(source, fontsize=9, color=INK)
+        axes.legend(fontsize=7, frameon=False, labelcolor=INK, loc="lower right")
+    grid[0][0].set_ylabel("true positives")
+    return figure
+
+
 def _area(roc: Mapping[str, Any] | None) -> str:
     return "–" if roc is None else f"{roc['auc']:.3f}"
 

@@ -15,6 +15,7 @@ from exhume.attacks.hypergradients import Implicit, Inputs, LowerLevel, Training
 from exhume.attacks.multipliers import balanced_labels
 from exhume.attacks.starts import Images, Mixture, Noise, Start, another_partition, ground_truth
 from exhume.data import load
+from exhume.devices import resolve_device
 from exhume.evaluation.consensus import are_true, nearest_squares
 from exhume.evaluation.distances import UnitScale
 from exhume.experiments.distilled import slug
@@ -84,9 +85,8 @@ def measure_starts(settings: Starts, bench: Bench) -> tuple[list[dict[str, Any]]
         for seed in range(bench.seed, bench.seed + settings.seeds):
             data = drawn(settings, network, seed)
             place = f"starts/{slug(network.label)}-{seed}"
-            view = view_of(
-                network, data, bench.cell(f"{place}/victim", functools.partial(trained, network, data, bench, seed))
-            )
+            victim = bench.cell(f"{place}/victim", functools.partial(trained, network, data, bench, seed))
+            view = view_of(network, data, victim).to(resolve_device(bench.device))
             for attack in ATTACKS:
                 own: list[dict[str, Any]] = []
                 for name, start in starts(settings, data).items():
