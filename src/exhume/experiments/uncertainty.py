@@ -155,8 +155,8 @@ CIFAR = Task(source="cifar-10", classes="animal-vehicle")
 AFFINE = Network(label="affine", depth=0, steps=150)
 FEW = Network(label="affine, few images", depth=0, size=10, steps=300, learning_rate=0.015)
 HIDDEN = Network(
-    label="one hidden layer", depth=1, width=32, weight_decay=0.05, lr=0.02, steps=120, learning_rate=0.02,
-    lower_steps=30, precision="float32",
+    label="one hidden layer", depth=1, width=32, weight_decay=0.05, lr=0.02, steps=60, learning_rate=0.02,
+    lower_steps=20, precision="float32",
 )  # fmt: skip
 
 UNCERTAINTY = Study(
