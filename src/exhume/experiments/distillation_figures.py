@@ -51,8 +51,8 @@ def too_few(settings: Few, bench: Bench) -> Findings:
         copies = find_copies(made, data)
         return {
             "original_accuracy": network_accuracy(original, data, data.test),
-            "retrained_accuracy": network_accuracy(again, data, data.test),
-            "infinite_accuracy": infinite_accuracy(made, data, data.test, recipe.distilling_kernel, bench),
+            "retrained_accuracy": network_accuracy(again, made, data.test),
+            "infinite_accuracy": infinite_accuracy(made, data.test, recipe.distilling_kernel, bench),
             "copies": copies.copied,
             "finding": copies.sentence,
             "images": made.train.inputs,
@@ -126,8 +126,8 @@ def _accuracy_cell(settings: Sizes, bench: Bench, source: str, method: str, size
         made = METHODS[method](data, settings.recipe, bench, seed)
         view = network_trained_on(made, settings.recipe, bench, seed, lazy=False)
         return {
-            "accuracy": network_accuracy(view, data, data.test),
-            "infinite": infinite_accuracy(made, data, data.test, settings.recipe.distilling_kernel, bench),
+            "accuracy": network_accuracy(view, made, data.test),
+            "infinite": infinite_accuracy(made, data.test, settings.recipe.distilling_kernel, bench),
         }
 
     return bench.cell(f"{source}/{slug(method)}-{size}-{seed}", work)

@@ -62,12 +62,15 @@ def full(data: Dataset, recipe: Recipe, bench: Bench, seed: int) -> Dataset:
 
 
 def random_images(data: Dataset, recipe: Recipe, bench: Bench, seed: int) -> Dataset:
-    """Return as many real examples as a distilled set has, balanced."""
+    """Return as many real examples as a distilled set has, balanced, and centred by themselves as any set is."""
     order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(seed))
     classes = len(data.classes)
     share = [order[data.train.labels[order] == label][: -(-recipe.distilled // classes)] for label in range(classes)]
     chosen = torch.stack(share, 1).flatten()[: recipe.distilled]
-    return replace(data, train=Split(inputs=data.train.inputs[chosen], labels=data.train.labels[chosen]))
+    inputs, offset = data.train.inputs[chosen], data.offset
+    if offset is not None:
+        offset = inputs.mean(0).mean([axis for axis, size in enumerate(offset.shape) if size == 1], keepdim=True)
+    return replace(data, train=Split(inputs=inputs, labels=data.train.labels[chosen]), offset=offset)
 
 
 def kip(data: Dataset, recipe: Recipe, bench: Bench, seed: int) -> Dataset:
@@ -141,15 +144,15 @@ def network_trained_on(made: Dataset, recipe: Recipe, bench: Bench, seed: int, *
     return victim.view().to(resolve_device(bench.device))
 
 
-def network_accuracy(view: AttackerView, data: Dataset, test: Split) -> float:
-    """Return the accuracy of a network on a test split, in per cent."""
-    return 100.0 * accuracy(view, data, test)
+def network_accuracy(view: AttackerView, made: Dataset, test: Split) -> float:
+    """Return the accuracy of a network trained on ``made`` on a test split, in per cent."""
+    return 100.0 * accuracy(view, made, test)
 
 
-def infinite_accuracy(made: Dataset, data: Dataset, test: Split, kernel: InfiniteNTK, bench: Bench) -> float:
+def infinite_accuracy(made: Dataset, test: Split, kernel: InfiniteNTK, bench: Bench) -> float:
     """Return the test accuracy of kernel regression on ``made``, a network of infinite width, in per cent."""
     where = resolve_device(bench.device)
-    inputs, asked = (data.to_model(x).to(where).double() for x in (made.train.inputs, test.inputs))
+    inputs, asked = (made.to_model(x).to(where).double() for x in (made.train.inputs, test.inputs))
     targets = LOSSES["mse"].targets(made, made.train).to(where)
     machine = KernelRegression.fit(kernel, inputs, targets)
     return 100.0 * float((classify(machine(asked)).cpu() == test.labels).double().mean())

@@ -114,10 +114,10 @@ def _cell(settings: Table, bench: Bench, source: str, method: str, split: int) -
         tests = _tests(source, data)
         for column, lazy in (("standard", False), ("linearised", True)):
             view = network_trained_on(made, settings.recipe, bench, seed, lazy=lazy)
-            found |= {column + way: network_accuracy(view, data, test) for way, test in tests.items()}
+            found |= {column + way: network_accuracy(view, made, test) for way, test in tests.items()}
         kernels = {"infinite width": settings.recipe.distilling_kernel, OWN: settings.recipe.own_kernel}
         return found | {
-            column + way: infinite_accuracy(made, data, test, kernel, bench)
+            column + way: infinite_accuracy(made, test, kernel, bench)
             for column, kernel in kernels.items()
             for way, test in tests.items()
         }
