@@ -50,9 +50,13 @@ class Effort:
     published: bool = False
     """Whether to attack by the paper's recipe: every pixel free, and whatever steps are asked for at one rate."""
 
-    def attack(self, size: int) -> WeightDifference:
+    def attack(self, size: int, *, linearised: bool = False) -> WeightDifference:
         """Return the attack on a network trained on so many images."""
-        base = WeightDifference.published() if self.published else WeightDifference()
+        published = WeightDifference.published()
+        base = published if self.published else WeightDifference()
+        if linearised:
+            # Our own, sharper gates are more exact where everything is resolved, and resolve less where not.
+            base = replace(base, sharpness=published.sharpness)
         return replace(
             base, candidates=max(1, round(self.candidates * size)), steps=self.steps, precision=self.precision
         )
@@ -92,7 +96,7 @@ def _row(grid: Grid, variant: Variant, bench: Bench, source: str, size: int, wid
         source=source,
         size=size,
         width=width,
-        attack=grid.effort.attack(size),
+        attack=grid.effort.attack(size, linearised=variant.linearised),
         ten_classes=variant.ten_classes,
         linearised=variant.linearised,
         stop_loss=grid.effort.stop_loss if variant.stop_loss is None else variant.stop_loss,
