@@ -12,7 +12,7 @@ from torch import Tensor
 
 from exhume.experiments.uncertainty_starts import ATTACKS, PARTITION
 from exhume.report.exhibits import picture
-from exhume.report.figures import GRID, HELD_OUT, INK, MUTED, TRAINED
+from exhume.report.figures import HELD_OUT, INK, MUTED, TRAINED, quieten
 
 COLOURS = dict(zip(ATTACKS, (TRAINED, HELD_OUT), strict=True))
 LEAST_DISTANCE = 1e-5
@@ -212,13 +212,5 @@ def panels(rows: int, columns: int) -> tuple[Figure, list[list[Axes]]]:
         for row in range(rows)
     ]
     for axes in (one for line in grid for one in line):
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-        for side in ("left", "bottom"):
-            axes.spines[side].set_color(GRID)
-        axes.tick_params(which="both", color=GRID, labelcolor=MUTED, labelsize=7)
-        axes.xaxis.label.set(color=INK, fontsize=8)
-        axes.yaxis.label.set(color=INK, fontsize=8)
-        axes.grid(axis="y", color=GRID, linewidth=0.8)
-        axes.set_axisbelow(True)
+        quieten(axes)
     return figure, grid
