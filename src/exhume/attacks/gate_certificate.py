@@ -11,7 +11,8 @@ from torch import Tensor
 from exhume.attacks.attack import Attack
 from exhume.attacks.first_layer import FLAT_SIDED, backward_signals, first_layer
 from exhume.attacks.gate_check import PRECISE, check, entangled, log_p_generic
-from exhume.attacks.gate_groups import are_settled
+from exhume.attacks.gate_exchange import shifts
+from exhume.attacks.gate_groups import rivals
 from exhume.attacks.gate_rounds import LATE, Hunt
 from exhume.attacks.gate_search import RowProblem, row_problem
 from exhume.attacks.subspace import InputSubspace, input_subspace
@@ -75,6 +76,7 @@ class GateCertificate(Attack):
             starts=self.starts,
             error_rate=self.error_rate,
             found=torch.zeros(0, problem.rank).to(problem.rows),
+            warm=torch.zeros(0, len(problem.basis)).to(problem.rows),
         )
         saved = None
         if checkpoint is not None:
@@ -84,46 +86,44 @@ class GateCertificate(Attack):
             saved = Checkpoint(checkpoint, identity, "hunt")
             if (state := saved.load()) is not None:
                 hunt.unpack(*state)
-        warm = self._warm_starts(view, problem, generator, progress) if hunt.rounds == 0 else None
+        if self.warm_start is not None and hunt.rounds == 0:
+            hunt.warm = self._warm_starts(self.warm_start, view, problem, generator, progress)
         while hunt.rounds < self.rounds and not hunt.is_stuck(self.patience) and not hunt.is_complete:
             progress("recover", len(hunt.found), problem.rank, f"round {hunt.rounds + 1}")
-            hunt.round(warm if hunt.rounds == 0 else None)
+            hunt.round()
             if hunt.is_complete or hunt.idle in (LATE, self.patience // 2):
                 hunt.settle()
             if saved is not None and saved.due():
                 saved.save(*hunt.pack())
         progress("recover", len(hunt.found), problem.rank, "certify")
-        return self._result(view, subspace, problem, hunt.found, max(hunt.tried, 1))
+        return self._result(view, subspace, hunt)
 
     def _warm_starts(
-        self, view: AttackerView, problem: RowProblem, generator: torch.Generator, progress: Progress
-    ) -> Tensor | None:
-        if self.warm_start is None:
-            return None
-        found = self.warm_start.recover(view, generator=generator, progress=progress, checkpoint=None)
+        self, attack: Attack, view: AttackerView, problem: RowProblem, generator: torch.Generator, progress: Progress
+    ) -> Tensor:
+        found = attack.recover(view, generator=generator, progress=progress, checkpoint=None)
         flat = view.to_model(found.inputs.to(view.device)).reshape(len(found), -1).double()
         if problem.has_bias:
             flat = torch.cat([flat, torch.ones_like(flat[:, :1])], dim=1)
         return flat
 
-    def _result(
-        self, view: AttackerView, subspace: InputSubspace, problem: RowProblem, rows: Tensor, tried: int
-    ) -> Reconstruction:
+    def _result(self, view: AttackerView, subspace: InputSubspace, hunt: Hunt) -> Reconstruction:
+        problem, rows, tried = hunt.problem, hunt.found, max(hunt.tried, 1)
         checked = check(problem, rows)
         inputs = checked.inputs[:, : subspace.layer.input_size]
         # Both must be no accident: the zeros of the row, and that the input read out for it tells where they are.
         log_p = torch.maximum(checked.log_p, log_p_generic(problem, rows))
         log_p = (log_p + math.log(tried)).clamp(max=0.0)
-        # With rows missing an input is only approximate, and with one wrong row nobody can be sure of any.
-        # Frozen features have no known range to check them against, so they are returned without a proof.
-        all_fit = bool((checked.is_single & checked.is_exact).all())
-        is_sound = checked.is_complete and all_fit and are_settled(problem, rows, checked.inputs)
-        is_sound = is_sound and subspace.layer.reads_input
         scale, is_scaled = (1.0, True) if problem.has_bias else filling(view, inputs)
         inputs = inputs * scale
-        is_precise = (checked.precision[:, None] * scale <= PRECISE)[:, 0] & is_scaled
-        is_exact = _inside(view, inputs) & is_precise & ~entangled(problem, rows)
-        certified = (log_p < math.log(self.error_rate)) & is_exact.cpu() & is_sound
+        certified = (log_p < math.log(self.error_rate)) & (checked.is_exact & checked.is_single).cpu()
+        certified &= (_inside(view, inputs) & is_scaled & ~entangled(problem, rows)).cpu()
+        # With rows missing an input is only approximate, and with an implausible one nobody can be sure of any.
+        # Frozen features have no known range to check them against, so they are returned without a proof.
+        certified &= checked.is_complete and bool(checked.is_plausible.all()) and subspace.layer.reads_input
+        if certified.any():
+            moves = shifts(problem, rows, rivals(problem, rows, hunt.generator))
+            certified &= ((torch.maximum(checked.precision, moves)[:, None] * scale)[:, 0] <= PRECISE).cpu()
         count = int(certified.sum())
         outcome = Outcome.PARTIAL if count else Outcome.NOTHING_FOUND
         return Reconstruction(

@@ -26,7 +26,7 @@ from exhume.attacks.gate_check import (
     shows_zero,
     without_culprits,
 )
-from exhume.attacks.gate_groups import told_apart, without_repeats
+from exhume.attacks.gate_groups import FEW_MISSING, told_apart, without_repeats
 from exhume.attacks.gate_search import RowProblem, SearchSettings, random_starts, rows_of, search
 
 NEARLY_AS_SPARSE = 0.8
@@ -35,10 +35,8 @@ SIMILAR, SAME_ROW = 0.98, 0.9995
 """Rough rows with a larger cosine are worth one look, and sharp ones are the same row found twice."""
 STARTS_PER_ROW, LEAST_STARTS = 8, 32
 """How many candidates a missing row is worth, and how many a round takes at least."""
-FEW_MISSING = 3
-"""With so few rows missing, their inputs are known well enough to be taken at their word."""
 WORTH_ANOTHER_LOOK = 24
-"""How many candidates a round are taken further."""
+"""How many candidates a round are taken further at least; half as many as there are rows where that is more."""
 UNTRIED = 10**9
 """What a strategy is taken to find before it was used: all of them come first."""
 LATE = 2
@@ -65,6 +63,8 @@ class Hunt:
     """Candidates a round; None: three for every row."""
     error_rate: float
     found: Float[Tensor, "row rank"]
+    warm: Float[Tensor, "candidate value"]
+    """Inputs to start from beside random ones, as long as that finds anything."""
     tried: int = 0
     idle: int = 0
     """How many rounds in a row found nothing new."""
@@ -87,25 +87,24 @@ class Hunt:
         """Tell whether nothing new turned up for so many rounds, or thrice as many only went back and forth."""
         return self.idle >= patience or self.rounds - self.record >= 3 * patience
 
-    def round(self, warm: Float[Tensor, "candidate value"] | None = None) -> None:
-        """Search once, from random starts and the given ones, with the strategy that found most when last used."""
+    def round(self) -> None:
+        """Search once, from random starts and the warm ones, with the strategy that found most when last used."""
         problem, generator = self.problem, self.generator
         directions, strengths = missing_directions(problem, self.found)
         most = max(64, 3 * problem.rank) if self.starts is None else self.starts
         count = min(most, max(LEAST_STARTS, STARTS_PER_ROW * len(strengths)))
-        starts = random_starts(problem, directions, strengths, count, generator)
-        if warm is not None:
-            starts = torch.cat([warm, starts])
+        # Inputs that were found are gone from the missing directions, and what is left of a warm start is nearer.
+        warm = self.warm[: 0 if self.idle else None] @ directions @ directions.T
+        starts = torch.cat([warm, random_starts(problem, directions, strengths, count, generator)])
         chosen = max(range(len(STRATEGIES)), key=lambda which: (self.gains[which], -self.used[which]))
         rows, _ = search(problem, starts, directions, STRATEGIES[chosen])
-        few = directions.shape[1] <= FEW_MISSING
-        if few:
-            rows = torch.cat([rows, rows_of(problem, starts, generator)])
+        at_their_word = starts if self.idle or len(strengths) <= FEW_MISSING else warm
+        rows = torch.cat([rows, rows_of(problem, at_their_word, generator)])
         self.tried += len(rows)
         self.rounds += 1
         before = len(self.found)
         limit = math.log(self.error_rate / self.tried)
-        self.found = joined(problem, self.found, rows, directions, limit, generator, late=few and self.idle >= LATE)
+        self.found = joined(problem, self.found, rows, directions, limit, generator, late=self.idle >= LATE)
         if problem.rank - len(self.found) <= problem.rank // 4 and not bool(
             check(problem, self.found).is_plausible.all()
         ):
@@ -122,6 +121,8 @@ class Hunt:
         rows = refined(self.problem, self.found, self.generator)
         rows = told_apart(self.problem, rows, (BY_GATES, NARROWLY), self.generator)
         self.found = without_culprits(self.problem, rows, most=8)
+        if not self.is_complete:  # a mixture may stand in the way of what is missing
+            self.found = self.found[~entangled(self.problem, self.found)]
 
     def _is_consistent(self) -> bool:
         checked = check(self.problem, self.found)
@@ -132,6 +133,7 @@ class Hunt:
         names = ("tried", "idle", "rounds", "most", "record", "gains", "used")
         return {name: getattr(self, name) for name in names}, {
             "found": self.found,
+            "warm": self.warm,
             "generator": self.generator.get_state(),
         }
 
@@ -139,7 +141,7 @@ class Hunt:
         """Take up a state that was packed."""
         for name, value in values.items():
             setattr(self, name, value)
-        self.found = tensors["found"].to(self.found)
+        self.found, self.warm = (tensors[name].to(self.found) for name in ("found", "warm"))
         self.generator.set_state(tensors["generator"])
 
 
@@ -159,7 +161,8 @@ def joined(
     """
     rough = agreement(problem, candidates, fitted_inputs(problem, candidates, directions))
     order = rough.argsort(descending=True)
-    likely = without_repeats(candidates[order[rough[order] > SINGLE_INPUT - 0.1]], SIMILAR)[:WORTH_ANOTHER_LOOK]
+    likely = without_repeats(candidates[order[rough[order] > SINGLE_INPUT - 0.1]], SIMILAR)
+    likely = likely[: max(WORTH_ANOTHER_LOOK, problem.rank // 2)]
     if len(likely) == 0:
         return found
     # Once more from the inputs these candidates imply: what was on its way to a true row arrives there.

@@ -16,6 +16,7 @@ All candidates of a batch are searched at once.
 
 import math
 from dataclasses import dataclass
+from itertools import cycle, islice, product
 
 import torch
 from jaxtyping import Float
@@ -30,6 +31,11 @@ SHARED_SILENCE = 0.05
 
 FIRST_WIDTHS, LAST_WIDTH = (0.3, 0.1, 0.03), 0.002
 """From and to which width entries count as zero when an input is taken at its word; what one misses another finds."""
+AT_ONCE = 2**28
+"""How many numbers a product of many matrices may hold on the way: two gigabytes."""
+DEPTH_POWERS, DEEPEST = (0.0, 1.0), 2.0
+"""How much more a unit says that is further from firing, as powers of its distance, and the distance, in units of the
+mean, beyond which all are alike."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +255,7 @@ def smallest_on(
     iterations: int,
 ) -> Float[Tensor, "candidate rank"]:
     """Move rows towards the unit row whose weighted square sum is smallest, by inverse iterations."""
-    gram = _weighted_gram(problem, weights)
+    gram = weighted_gram(problem.rows, weights)
     scale = gram.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None, None].clamp(min=1e-30)
     gram = gram + 1e-11 * scale * torch.eye(problem.rank, dtype=gram.dtype, device=gram.device)
     factor = torch.linalg.cholesky(gram / scale)
@@ -269,24 +275,30 @@ def rows_of(
 ) -> Float[Tensor, "candidate_try rank"]:
     """Find rows for inputs that are taken at their word: zero on most units that the input leaves off at both ends.
 
-    Units that fired in the middle of training are outliers, and many rows of similar inputs are small on the same
-    units; so several tries a candidate start in the span of the ``lowest`` eigenvectors, and each is drawn to a row
-    with many exact zeros, as by a count of non-zeros whose width falls from several values to nothing.
+    Units that fired in the middle of training are outliers, the rarer the further a unit is from firing at the ends;
+    and many rows of similar inputs are small on the same units. So several tries a candidate start in the span of the
+    ``lowest`` eigenvectors, and each is drawn to a row with many exact zeros, as by a count of non-zeros whose width
+    falls from several values to nothing.
     """
     before, after = (inputs @ problem.weights.T).chunk(2, dim=1)
-    off = (torch.maximum(before, after) < 0) * problem.informative
+    margins = torch.maximum(before, after)
+    depth = (margins.abs() / margins.abs().mean(dim=1, keepdim=True).clamp(min=1e-30)).clamp(max=DEEPEST)
+    off = (margins < 0) * problem.informative
     on = problem.informative - off
-    factor = torch.linalg.cholesky(_weighted_gram(problem, on + 1e-3 * problem.informative))
-    low = torch.linalg.eigh(_congruent(factor, _weighted_gram(problem, off))).eigenvectors
+    factor = torch.linalg.cholesky(weighted_gram(problem.rows, on + 1e-3 * problem.informative))
+    low = torch.linalg.eigh(_congruent(factor, weighted_gram(problem.rows, off * depth))).eigenvectors
     low = torch.linalg.solve_triangular(factor.mT, low[:, :, : min(lowest, problem.rank)], upper=True)
     mix = torch.randn(len(inputs), tries, low.shape[2], generator=generator, dtype=torch.float64).to(low)
     rows: Tensor = (mix @ low.mT).reshape(-1, problem.rank)
-    off, on = off.repeat_interleave(tries, dim=0), on.repeat_interleave(tries, dim=0)
-    large = _weighted_gram(problem, on)
-    first = torch.tensor(FIRST_WIDTHS, dtype=rows.dtype, device=rows.device).repeat(len(rows))[: len(rows), None]
+    first, power = (
+        torch.tensor(values, dtype=rows.dtype, device=rows.device).repeat(len(inputs), 1).reshape(-1, 1)
+        for values in zip(*islice(cycle(product(FIRST_WIDTHS, DEPTH_POWERS)), tries), strict=True)
+    )
+    off = off.repeat_interleave(tries, dim=0) * depth.repeat_interleave(tries, dim=0) ** power
+    large = weighted_gram(problem.rows, on).repeat_interleave(tries, dim=0)
     for step in range(steps):
         width = first * (LAST_WIDTH / first) ** (step / (steps - 1))
-        small = _weighted_gram(problem, off / (problem.normalised(rows).pow(2) + width.pow(2)))
+        small = weighted_gram(problem.rows, off / (problem.normalised(rows).pow(2) + width.pow(2)))
         factor = torch.linalg.cholesky(small + 1e-9 * large)
         for _ in range(2):
             rows = torch.cholesky_solve(large @ rows[..., None], factor)[..., 0]
@@ -294,9 +306,13 @@ def rows_of(
     return rows
 
 
-def _weighted_gram(problem: RowProblem, weights: Tensor) -> Tensor:
-    gram: Tensor = (problem.rows[None] * weights[:, None, :]) @ problem.rows.T
-    return gram
+def weighted_gram(
+    vectors: Float[Tensor, "rank unit"], weights: Float[Tensor, "candidate unit"]
+) -> Float[Tensor, "candidate rank rank"]:
+    """Return ``V diag(w) Vᵀ`` for each row of weights, a few at a time where there are many."""
+    size = max(1, AT_ONCE // vectors.numel())
+    parts = [weights[at : at + size, None, :] for at in range(0, max(len(weights), 1), size)]
+    return torch.cat([(vectors * part) @ vectors.T for part in parts])
 
 
 def _congruent(factor: Tensor, matrix: Tensor) -> Tensor:
@@ -341,7 +357,7 @@ def fit_halfspaces(
         labels = probability * (on / (1 - before * after).clamp(min=1e-6)).repeat(1, 2)
         curvature = probability * (1 - probability) + 1e-4
         slope = probability - labels
-        hessian = (features.T[None] * curvature[:, None, :]) @ features + ridge * identity
+        hessian = weighted_gram(features.T, curvature) + ridge * identity
         step = torch.linalg.solve(hessian, (slope @ features + ridge * codes)[..., None])[..., 0]
         longest = (step @ features.T).abs().amax(dim=1, keepdim=True).clamp(min=1e-30)
         codes = codes - step * (4.0 / longest).clamp(max=1.0)

@@ -1,0 +1,146 @@
+"""Exchange rows for others while the inputs that all rows imply *together* foretell the zeros of all of them better.
+
+One wrong row shifts the inputs of all others, so the right rows are not those that look best one by one, but those that
+suit each other. What an exchange does to every input is a rank-one update, so very many can be tried.
+"""
+
+import math
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from exhume.attacks.gate_check import shows_zero, zero_width
+from exhume.attacks.gate_search import RowProblem
+
+PRICE = 3.0
+"""How many units that foretell a row one that contradicts it outweighs."""
+PLACES = 4
+"""In how many places a proposal is tried: those of the rows it is mostly made of."""
+LEAST_PART = 1e-3
+"""The least part that a row must have in a proposal that takes its place."""
+PROMISING = 32
+"""How many exchanges are made, where they still help, before all are tried anew."""
+RIVAL, LEAST_RIVAL = 0.9, 0.01
+"""The evidence of a row, relative to another, that might as well stand in its place, and its least part in it."""
+AT_ONCE = 2**24
+"""How many margins are worked out at once."""
+
+
+def exchanged(
+    problem: RowProblem, rows: Float[Tensor, "rank rank"], proposals: Float[Tensor, "proposal rank"]
+) -> Float[Tensor, "rank rank"]:
+    """Exchange rows for proposals, those first that help all rows most, until none helps any more."""
+    value = _value(problem, rows)
+    improved = len(proposals) > 0
+    while improved:
+        improved = False
+        for proposal, place in _promising(problem, rows, proposals, value):
+            trial = rows.clone()
+            trial[place] = proposals[proposal]
+            if (new := _value(problem, trial)) > value:
+                rows, value, improved = trial, new, True
+    return rows
+
+
+def _value(problem: RowProblem, rows: Tensor) -> float:
+    if float(torch.linalg.svdvals(rows)[-1]) < LEAST_PART:  # one row twice
+        return -math.inf
+    inputs = (problem.basis * problem.strengths) @ torch.linalg.inv(rows)
+    constants = inputs[-1] if problem.has_bias else None
+    zeros, found = shows_zero(problem, rows), evidence(problem, rows)
+    return float(suitability(problem, problem.weights @ inputs, constants, zeros, found))
+
+
+def _promising(problem: RowProblem, rows: Tensor, proposals: Tensor, value: float) -> list[tuple[int, int]]:
+    """Return the exchanges that raise a value if made alone, as proposals and places, the best ones first."""
+    proposed_zeros, proposed_evidence = shows_zero(problem, proposals), evidence(problem, proposals)
+    zeros, found = shows_zero(problem, rows), evidence(problem, rows)
+    readers = torch.linalg.inv(rows)
+    inputs = (problem.basis * problem.strengths) @ readers
+    margins = problem.weights @ inputs
+    constants = inputs[-1] if problem.has_bias else None
+    parts = proposals @ readers
+    gains = {}
+    for proposal, place in _trials(parts, AT_ONCE // margins.numel(), LEAST_PART):
+        # With the row in this place replaced, every other input loses its share of the input that was read there.
+        share = parts[proposal] / parts[proposal, place][:, None]
+        share[torch.arange(len(place)), place] = 1 - 1 / parts[proposal, place]
+        is_new = torch.nn.functional.one_hot(place, len(rows)).bool()
+        values = suitability(
+            problem,
+            margins - margins.T[place][:, :, None] * share[:, None, :],
+            None if constants is None else constants - constants[place][:, None] * share,
+            torch.where(is_new[:, :, None], proposed_zeros[proposal][:, None, :], zeros),
+            torch.where(is_new, proposed_evidence[proposal][:, None], found),
+        )
+        for at in (values > value + 0.5).nonzero()[:, 0].tolist():
+            gains[int(proposal[at]), int(place[at])] = float(values[at])
+    return sorted(gains, key=lambda trial: -gains[trial])[:PROMISING]
+
+
+def shifts(
+    problem: RowProblem, rows: Float[Tensor, "rank rank"], proposals: Float[Tensor, "proposal rank"]
+) -> Float[Tensor, " rank"]:
+    """Return by how much each input would change if a row were exchanged for a proposal that shows as much evidence.
+
+    What stays put is determined; what moves hangs on a choice that the zeros alone do not make.
+    """
+    readers = torch.linalg.inv(rows)
+    inputs = ((problem.basis * problem.strengths) @ readers).T
+    sizes = inputs[:, -1:] if problem.has_bias else inputs.norm(dim=1, keepdim=True)
+    parts, found, proposed = proposals @ readers, evidence(problem, rows), evidence(problem, proposals)
+    largest = torch.zeros(len(rows)).to(rows)
+    for proposal, place in _trials(parts, AT_ONCE // inputs.numel(), LEAST_RIVAL):
+        is_rival = proposed[proposal] >= RIVAL * found[place]
+        proposal, place = proposal[is_rival], place[is_rival]
+        share = (parts[proposal] / parts[proposal, place][:, None])[:, :, None]
+        share[torch.arange(len(place)), place] = 0  # what is read in this place depends on the other rows alone
+        moved = inputs - share * inputs[place][:, None, :]
+        moved = moved * (sizes / (moved[..., -1:] if problem.has_bias else moved.norm(dim=2, keepdim=True)))
+        moved = (moved - inputs).abs().amax(dim=2).nan_to_num(torch.inf)
+        largest = torch.cat([largest[None], moved]).amax(dim=0)
+    return largest / sizes[:, 0].abs() if problem.has_bias else largest
+
+
+def _trials(parts: Float[Tensor, "proposal row"], at_once: int, least: float) -> Iterator[tuple[Tensor, Tensor]]:
+    """Pair every proposal with the places of the rows it is mostly made of."""
+    sizes, places = parts.abs().topk(min(PLACES, parts.shape[1]), dim=1)
+    proposal, column = (sizes > least).nonzero(as_tuple=True)
+    place = places[proposal, column]
+    size = max(at_once, 1)
+    yield from ((proposal[at : at + size], place[at : at + size]) for at in range(0, len(place), size))
+
+
+def suitability(
+    problem: RowProblem,
+    margins: Float[Tensor, "*trial gate row"],
+    constants: Float[Tensor, "*trial row"] | None,
+    zeros: Bool[Tensor, "*trial row unit"],
+    found: Float[Tensor, "*trial row"],
+) -> Float[Tensor, "*trial"]:
+    """Say how well rows suit each other: by their zeros, and the units on which their inputs foretell these.
+
+    Args:
+        problem: what the rows are rows of.
+        margins: the gates' pre-activations for the inputs that the rows imply, whatever their sign.
+        constants: the inputs' last values, whose sign is known; without a bias the zeros decide on the sign.
+        zeros: where each row is zero.
+        found: the evidence of each row.
+    """
+    empty = zeros.mT
+    if constants is None:
+        constants = -(margins * torch.cat([empty, empty], dim=-2)).sum(dim=-2)
+    before, after = (margins * constants.sign()[..., None, :]).chunk(2, dim=-2)
+    counted = problem.informative.bool()[:, None]
+    foretold = ((torch.maximum(before, after) <= 0) == empty) & counted
+    against = (torch.minimum(before, after) > 0) & empty & counted
+    return (foretold.sum(dim=-2) - PRICE * against.sum(dim=-2) + found).sum(dim=-1)
+
+
+def evidence(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float[Tensor, " row"]:
+    """Count the zeros of rows beyond those that noise makes of small entries."""
+    size, width = problem.normalised(rows).abs(), zero_width(problem, rows)
+    small = ((size > width) & (size <= 2 * width) & problem.informative.bool()).sum(dim=1)
+    return (shows_zero(problem, rows).sum(dim=1) - small).to(rows)
