@@ -11,7 +11,6 @@ import json
 import os
 import platform
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,7 +22,7 @@ for spare in ("pooch", "jinja2"):  # measuring neither downloads nor reports, an
         sys.modules[spare] = MagicMock()
 
 import torch  # noqa: E402
-from measuring import peak_megabytes, seconds_of, slope, wait  # noqa: E402
+from measuring import clock_for, peak_megabytes, seconds_of, slope  # noqa: E402
 from plain import double_backpropagation, jacobian_contraction, softplus_network  # noqa: E402
 from weight_difference import count  # noqa: E402
 
@@ -103,7 +102,7 @@ PRESETS = {
         restarts=2, restart_victim=replace(DIGITS, size=6, width=64), restart_steps=25, candidates=(8, 16, 32),
     ),
     "cpu": Preset(
-        device="cpu", rounds=3, steps=10, size=50, width=1024, pixels=784, kernel_size=200, sizes=(25, 50, 100, 200),
+        device="cpu", rounds=10, steps=4, size=50, width=1024, pixels=784, kernel_size=200, sizes=(25, 50, 100, 200),
         widths=(256, 512, 1024, 2048), dimensions=(196, 784, 3136), victims=(DIGITS,), recipe_steps=80_000,
         our_steps=(100, 200, 300, 500, 1000, 3000), restarts=8, restart_victim=DIGITS, restart_steps=300,
         candidates=(100, 800, 1600),
@@ -283,14 +282,11 @@ def restarts(preset: Preset, seed: int) -> Iterator[Row]:
     precisions = ("float32", "tf32") if preset.device == "cuda" else ("float32",)
     for precision in precisions:
         attack = WeightDifference(steps=preset.restart_steps, precision=precision)  # type: ignore[arg-type]
-        attack.run(view, seed=seed, device=preset.device)
-        seconds = []
+        seconds: list[float] = []
+        once = {"device": preset.device, "rounds": 1}
         for times in (1, preset.restarts):
-            wait(preset.device)
-            started = time.perf_counter()
-            Restarted(attack, times=times, at_once=times).run(view, seed=seed, device=preset.device)
-            wait(preset.device)
-            seconds.append(time.perf_counter() - started)
+            work = Restarted(attack, times=times, at_once=times)
+            seconds += seconds_of(lambda work=work: work.run(view, seed=seed, device=preset.device), **once)
         yield Row(
             what=f"{preset.restarts} restarts side by side against one, {precision}",
             setting=f"{victim.source}, N = {victim.size}, W = {victim.width}, {preset.restart_steps} steps",
@@ -315,7 +311,7 @@ def kernels(preset: Preset) -> Iterator[Row]:
             lambda: jacobian_contraction(network, weights, inputs),
             lambda: analytic(inputs),
             device=preset.device,
-            rounds=preset.rounds,
+            rounds=min(3, preset.rounds),  # a contraction takes seconds
         )
     setting = f"N = {preset.kernel_size}, W = {preset.width}, d = {preset.pixels}"
     for label, seconds in (("empirical", closed), ("analytic", infinite)):
@@ -328,14 +324,14 @@ def kernels(preset: Preset) -> Iterator[Row]:
 def distillation(preset: Preset) -> Iterator[Row]:
     """Steps of KIP and RKIP against textbook autograd."""
     generator = torch.Generator().manual_seed(0)
-    distilled, size = (4, 10) if preset.steps < 10 else (20, 500)
+    distilled, size = (4, 10) if preset.pixels < 100 else (20, 500)
     examples = torch.rand(size, preset.pixels, generator=generator).sub(0.3).to(preset.device)
     answers = torch.randn(size, 1, generator=generator).sign().to(preset.device)
     start = (0.2 * torch.randn(distilled, preset.pixels, generator=generator)).to(preset.device)
     targets = (2.0 * (torch.arange(distilled) % 2)[:, None] - 1.0).to(preset.device)
     for method in (KIP(), RKIP()):
         ours, plain = (make(method, start, targets, examples, answers) for make in (our_steps, textbook_steps))
-        steps = 5 * preset.steps
+        steps = 10 * preset.steps
         fast, slow = seconds_of(
             lambda ours=ours, steps=steps: ours(steps), lambda plain=plain, steps=steps: plain(steps),
             device=preset.device, rounds=preset.rounds,
@@ -355,8 +351,8 @@ def growth(preset: Preset) -> Iterator[Row]:
         for value in values:
             at = base | {name: value}
             case = StepCase.of(2 * at["N"], at["W"], at["d"], preset.device)
-            steps = max(2, preset.steps // 3)
-            seconds += seconds_of(case.ours(steps), device=preset.device, rounds=max(1, preset.rounds - 1))
+            steps = max(2, preset.steps // 2)
+            seconds += seconds_of(case.ours(steps), device=preset.device, rounds=max(1, preset.rounds // 2))
         exponent = slope(values, seconds)
         fixed = ", ".join(f"{other} = {value}" for other, value in base.items() if other != name)
         yield Row(
@@ -396,6 +392,7 @@ def main(arguments: list[str] | None = None) -> None:
         "command": f"python benchmarks/all.py --preset {options.preset}",
         "machine": torch.cuda.get_device_name() if cuda else platform.processor() or platform.machine(),
         "threads": torch.get_num_threads(),
+        "clock": clock_for(preset.device).__name__,
         "torch": torch.__version__,
         "load": os.getloadavg()[0],
         "rows": [],
