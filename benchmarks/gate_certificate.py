@@ -1,7 +1,7 @@
 """How many training inputs the certificate recovers exactly, and in how many seconds, over several seeds.
 
 Trains victims with standard dynamics, attacks each from random starts alone, and prints one row a victim: certified,
-exact (largest error below 0.02), false (certified, with a largest error of 0.05 or more) and seconds. Rows are written
+exact (largest error below 0.02), false (certified, with a larger error) and seconds. Rows are written
 to ``gate_certificate.json`` as they come.
 
     python benchmarks/gate_certificate.py --data-dir DIR --out DIR [--cases mnist-20,mnist-100] [--seeds 5] [--warm 99]
@@ -37,8 +37,12 @@ CASES = {
 USUAL = "mnist-20,mnist-50,faces-40"
 
 
-def measure(attack: Attack, case: str, seed: int, device: str, data_dir: str | None) -> dict[str, object]:
+def measure(
+    attack: Attack, case: str, seed: int, device: str, data_dir: str | None, faces: str | None
+) -> dict[str, object]:
     source, classes, size, width = CASES[case]
+    if source == "faces" and faces is not None:
+        source = faces
     data = exhume.load(source, classes=classes, size=size, seed=seed, data_dir=data_dir, test=0)
     victim = exhume.train(data, model=exhume.MLP(width=width, depth=2), seed=seed, device=device)
     found = attack.run(victim.view(), seed=seed, device=device)
@@ -52,7 +56,7 @@ def measure(attack: Attack, case: str, seed: int, device: str, data_dir: str | N
         "rows": len(found),
         "certified": int(found.certified.sum()),
         "exact": int((errors < 0.02).any(dim=0).sum()) if len(found) else 0,
-        "false": int((found.certified & (nearest >= 0.05)).sum()),
+        "false": int((found.certified & (nearest >= 0.02)).sum()),
         "largest_error": float(nearest.max()) if len(found) else None,
         "seconds": round(found.seconds, 1),
     }
@@ -66,6 +70,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--warm", type=int, default=0, help="steps of the weight-difference attack to start from")
+    parser.add_argument("--faces", help="the faces as a file, where they cannot be fetched")
     parser.add_argument("--patience", type=int, default=GateCertificate.patience)
     asked = parser.parse_args()
     warm = WeightDifference(steps=asked.warm) if asked.warm else None
@@ -77,7 +82,7 @@ def main() -> None:
     print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|")
     for case in asked.cases.split(","):
         for seed in range(asked.seeds):
-            row = measure(attack, case, seed, asked.device, asked.data_dir)
+            row = measure(attack, case, seed, asked.device, asked.data_dir, asked.faces)
             rows.append(row)
             print("| " + " | ".join(str(value) for value in row.values()) + " |", flush=True)
             summary = {"torch": torch.__version__, "python": platform.python_version(), "device": where, "rows": rows}
