@@ -103,3 +103,4 @@ def test_what_this_machine_never_has_is_refused(tmp_path, capsys):
     (tmp_path / "greedy.toml").write_text(SWEEP + "[resources]\ngpus = 99\n")
     assert main(["sweep", str(tmp_path / "greedy.toml"), "--engine=ray", f"--out={tmp_path / 'out'}", "--quiet"]) == 2
     assert "A task takes 99 GPUs" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

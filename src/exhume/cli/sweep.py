@@ -1,7 +1,9 @@
 """``exhume sweep``: any command over a grid of settings and seeds, here or on a cluster."""
 
 import difflib
+import shlex
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -62,7 +64,7 @@ def sweep_command(
         voice.note(f"{len(jobs)} task{'s' * (len(jobs) != 1)} of {' and '.join(plan.commands)}")
         if dry_run:
             for job in jobs:
-                voice.say(" && ".join(f"exhume {' '.join(line)}" for line in job.lines))
+                voice.say(" && ".join(shlex.join(("exhume", *line)) for line in job.lines))
             voice.give({"tasks": len(jobs), "lines": [list(map(list, job.lines)) for job in jobs]})
             return
         chosen = (
@@ -138,6 +140,7 @@ def _line(step: Step, seed: int, folder: Path, *, is_first: bool) -> tuple[str, 
     return (*step.command.split(), *line)
 
 
+@cache
 def _command(name: str) -> Any:
     """Return a command of the app by name; ``data show`` names one of a group."""
     from exhume.cli.app import app

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from exhume.errors import ExhumeError, in_a_line
 from exhume.sweeps.plan import Resources
 from exhume.sweeps.work import Job, Record, carry_out, failure
@@ -36,24 +38,24 @@ class RayEngine:
     """Where Ray's own words go; it would tell of machines that died among the results on standard output."""
 
     def check(self) -> None:
-        """Refuse an engine that is not there, or an address that nobody answers at.
+        """Refuse an engine that is not there, an address that nobody answers at, or more than this machine has.
 
         Raises:
             ExhumeError: with what to do about it.
         """
         if importlib.util.find_spec("ray") is None:
             raise ExhumeError("The engine ray is not installed; get it with pip install 'exhume[ray]'.")
-        if self.address is not None:
+        if self.address is None:
+            self._refuse_impossible()
+        else:
             self._knock(self.address)
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Record]:
         """Yield the record of each job as it ends, in any order."""
-        self.check()
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("a", encoding="utf-8") as log, redirect_stdout(log):
             self._join()
             try:
-                self._refuse_impossible()
                 yield from self._follow(jobs)
             finally:
                 _ray().shutdown()
@@ -69,13 +71,15 @@ class RayEngine:
         )
         under_way = {task.remote(job): job for job in jobs}
         while under_way:
-            (ended, *_), _ = ray.wait(list(under_way), num_returns=1)
-            job = under_way.pop(ended)
-            try:
-                record: Record = ray.get(ended)
-            except ray.exceptions.RayError as error:
-                record = failure(job, f"Ray gave the task up: {in_a_line(error)}.")
-            yield record
+            # As many as ended within a second: asking for one at a time takes long where there are thousands.
+            ended, _ = ray.wait(list(under_way), num_returns=len(under_way), timeout=1.0)
+            for reference in ended:
+                job = under_way.pop(reference)
+                try:
+                    record: Record = ray.get(reference)
+                except ray.exceptions.RayError as error:
+                    record = failure(job, f"Ray gave the task up: {in_a_line(error)}.")
+                yield record
 
     def _join(self) -> None:
         ray = _ray()
@@ -112,15 +116,13 @@ class RayEngine:
         )
 
     def _refuse_impossible(self) -> None:
-        """Refuse what this machine never has; a cluster may yet grow, and is waited for."""
-        if self.address is not None:
-            return
-        there = _ray().cluster_resources()
-        for kind, wanted in (("CPU", self.resources.cpus), ("GPU", self.resources.gpus)):
-            if wanted > there.get(kind, 0):
-                raise ExhumeError(
-                    f"A task takes {wanted:g} {kind}s by [resources], and this machine has {there.get(kind, 0):g}."
-                )
+        """Refuse what this machine never has, and Ray would wait for; a cluster may yet grow, and is waited for."""
+        for kind, wanted, there in (
+            ("CPU", self.resources.cpus, os.cpu_count() or 1),
+            ("GPU", self.resources.gpus, torch.cuda.device_count()),
+        ):
+            if wanted > there:
+                raise ExhumeError(f"A task takes {wanted:g} {kind}s by [resources], and this machine has {there}.")
 
 
 def _ray() -> Any:
