@@ -71,7 +71,7 @@ def dot_rows(
     axes.set_yticks(range(len(rows)), rows)
     axes.invert_yaxis()
     axes.set_xlabel(x)
-    axes.legend(fontsize=7, frameon=False, loc="upper left", labelcolor=INK)
+    axes.legend(fontsize=7, frameon=False, loc="lower left", labelcolor=INK)
     return figure
 
 
