@@ -108,6 +108,16 @@ def test_groups_that_move_together_widen_error_bars():
     assert wide.high - wide.low > narrow.high - narrow.low
 
 
+def test_few_groups_widen_error_bars_more_than_many():
+    def width(groups):
+        scores, truth, group = drawn(600, seed=7, groups=groups)
+        even = torch.full_like(scores, 0.5)
+        return design_effect(even, truth, group)
+
+    assert width(3) > 4.5, "two degrees of freedom: (4.30 / 1.96)²"
+    assert width(60) < 2.0
+
+
 def test_a_belief_needs_experience():
     with pytest.raises(ExhumeError, match="at least one"):
         learn_belief(torch.zeros(0), torch.zeros(0, dtype=torch.bool))

@@ -6,7 +6,8 @@ holds for other networks as far as they are of the same kind. Whether it does ho
 on networks that the belief was not learnt from.
 
 Candidates of one network rise and fall together, so counts are worth less than they look: with the network of each
-candidate given as its *group*, error bars are widened by the design effect measured between groups.
+candidate given as its *group*, error bars are widened by the design effect measured between groups, and the more so the
+fewer groups there are to measure it on.
 """
 
 import itertools
@@ -17,7 +18,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy.special import betaincinv
+from scipy.special import betaincinv, ndtri, stdtrit
 from torch import Tensor
 
 from exhume.errors import ExhumeError
@@ -223,10 +224,16 @@ def interval(true: int, total: int, design: float = 1.0, level: float = LEVEL) -
 def design_effect(
     probabilities: Float[Tensor, " candidate"], truth: Bool[Tensor, " candidate"], groups: Int[Tensor, " candidate"]
 ) -> float:
-    """Return by how much the sums over groups vary more than those of independent candidates would; at least 1."""
+    """Return by how much counts must be divided because candidates of one group rise and fall together.
+
+    That is how much more the sums over groups vary than those of independent candidates would, at least 1, times what
+    it costs to have measured that on few groups: the square of Student's factor over the normal one.
+    """
     found, place = groups.unique(return_inverse=True)  # type: ignore[no-untyped-call]
     expected = float((probabilities * (1 - probabilities)).sum())
     if len(found) < 2 or expected == 0.0:
         return 1.0
     gaps = torch.zeros(len(found), dtype=torch.float64).index_add_(0, place, truth.double() - probabilities.double())
-    return max(1.0, float(gaps.square().sum()) * len(found) / (len(found) - 1) / expected)
+    ratio = max(1.0, float(gaps.square().sum()) * len(found) / (len(found) - 1) / expected)
+    middle = 0.5 + LEVEL / 2
+    return ratio * float(stdtrit(len(found) - 1, middle) / ndtri(middle)) ** 2

@@ -7,7 +7,7 @@ not, a belief learnt on networks of one's own says how much to believe.
 
 import itertools
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +27,9 @@ from exhume.experiments.uncertainty_verdicts import Task, Verdicts, measure_verd
 from exhume.experiments.uncertainty_verdicts import count_cells as count_verdict_cells
 
 MEASURES = ("parameter_distance", "parameter_distance_of_start", "to_train", "to_stranger", "to_start", "true")
+
+DRAWN = ("points", "false_positive_rates", "true_positive_rates")
+"""What goes into figures and is too long for ``result.json``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +52,8 @@ def measure(settings: Uncertainty, bench: Bench) -> Findings:
         "start_rows": [_numbers(row) for row in rows],
         "landscapes": [_numbers(landscape) for landscape in landscapes],
         "claims": claims(means, landscapes, networks),
-        "proofs": {
-            source: {key: value for key, value in found.items() if key != "points"}
-            for source, found in judged["proofs"].items()
-        },
-        "beliefs": judged["beliefs"],
+        "proofs": {source: _without(found, DRAWN) for source, found in judged["proofs"].items()},
+        "beliefs": [_without(found, DRAWN) for found in judged["beliefs"]],
     }
     return Findings(
         numbers=numbers,
@@ -118,6 +118,15 @@ def claims(
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if not isinstance(value, Tensor)}
+
+
+def _without(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Leave out what only figures need, however deep it lies."""
+    return {
+        key: _without(value, names) if isinstance(value, Mapping) else value
+        for key, value in values.items()
+        if key not in names
+    }
 
 
 def _table(means: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:

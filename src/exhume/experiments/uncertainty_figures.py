@@ -116,7 +116,7 @@ def landscape_figure(landscapes: Rows, networks: Sequence[str], seed: int) -> Fi
                     linewidth=1.6,
                     label=f"{landscape['attack']}: {name}",
                 )
-        axes.set_ylim(-0.03, 1.05)
+        axes.set_ylim(-0.03, 1.55)  # the legend stands above the lines
         axes.set_title(network, fontsize=9, color=INK)
         axes.set_xlabel("place on the line")
     grid[0][0].set_ylabel("energy, relative to its most")
@@ -150,7 +150,7 @@ def certificate_figure(proofs: Mapping[str, Any]) -> Figure:
         axes.set_yscale("log")
         axes.set_xlabel("agreement of restarts")
         areas = [_area(found[kind]) for kind in ("agreement", "certificate")]
-        axes.set_title(f"{source}: area by agreement {areas[0]}, by certificate {areas[1]}", fontsize=8, color=INK)
+        axes.set_title(f"{source}: area {areas[0]} by agreement, {areas[1]} by certificate", fontsize=7, color=INK)
     grid[0][0].set_ylabel("mean square to nearest certified input")
     grid[0][0].legend(fontsize=7, frameon=False, labelcolor=INK, loc="lower left")
     return figure

@@ -46,7 +46,7 @@ class Verdicts:
 
     tasks: tuple[Task, ...]
     strangers: int = 400
-    victims: int = 10
+    victims: int = 20
     """With a known start; the first half teaches the belief, the other tests it."""
     plausible: int = 3
     """Of these, how many are also attacked from an attacker's own images."""
@@ -105,7 +105,11 @@ def measure_verdicts(settings: Verdicts, bench: Bench) -> dict[str, Any]:
         for seed in range(bench.seed, bench.seed + settings.final_only):
             work = functools.partial(final_only, settings, task, bench, seed)
             cells["max-margin"].append(bench.cell(f"verdicts/{task.source}/final-{seed}", work))
-        proofs[task.source] = compared(cells["weight-difference"][: settings.plausible], wrong)
+        known = cells["weight-difference"]
+        proofs[task.source] = compared(known[: settings.plausible], wrong) | {
+            "certified_of_every_victim": [cell["certified"] for cell in known],
+            "false_certificates_of_every_victim": [cell["false_certificates"] for cell in known],
+        }
         beliefs += [checked(task, way, cells[way.attack]) for way in WAYS]
     return {"proofs": proofs, "beliefs": beliefs}
 
