@@ -21,7 +21,8 @@ def test_a_distilled_set_is_left_with_its_picture_and_its_copies(tmp_path, capsy
 
 
 def test_the_account_is_for_machines_too(tmp_path, capsys):
-    assert main([*COMMAND, "--method", "kip", "--distilled", "4", "--json", "--out", str(tmp_path)]) == 0
+    kip = ["--method", "kip", "--distilled", "4", "--coordinates", "span"]
+    assert main([*COMMAND, *kip, "--json", "--out", str(tmp_path)]) == 0
     account = json.loads(capsys.readouterr().out)
     assert account == json.loads((tmp_path / "distilled.json").read_text())
     assert account["copies"]["copied_examples"] == 0
@@ -48,6 +49,7 @@ def test_a_reconstruction_can_be_distilled_into(tmp_path):
         (["--noise", "1.5"], "fraction of noise"),
         (["--method", "rkip-finite", "--noise", "0.1"], "rkip-finite takes neither"),
         (["--min-distance", "-1"], "least distance"),
+        (["--coordinates", "span", "--noise", "0.1"], "leave the span"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(wrong, sentence, tmp_path, capsys):

@@ -204,7 +204,7 @@ class InfiniteWidth(Attack):
     """The length of every input as the network takes it, where inputs are known to lie on a sphere."""
     rounds: int = 8
     steps: int = 200
-    """Of the first descent of each round."""
+    """Of the first descent of each round; climbing to what is missing takes three quarters as many."""
     learning_rate: float = 0.05
     init_std: float = 0.2
     """The spread of the first guesses around zero, in network units."""
@@ -240,7 +240,12 @@ class InfiniteWidth(Attack):
         saved = None
         if checkpoint is not None:
             saved = Checkpoint(checkpoint, fingerprint({"attack": repr(self)}, *start, *view.final.values()), "search")
-        rounds = Rounds(rounds=self.rounds, steps=self.steps, learning_rate=self.learning_rate)
+        rounds = Rounds(
+            rounds=self.rounds,
+            steps=self.steps,
+            learning_rate=self.learning_rate,
+            climbing_steps=max(1, 3 * self.steps // 4),
+        )
         end = match_embedding(problem, start, rounds, generator=generator, progress=progress, checkpoint=saved)
         return _result(view, problem, end)
 

@@ -46,6 +46,10 @@ def distil_command(
     min_distance: Annotated[
         float | None, typer.Option(help="The least distance to any training example.", rich_help_panel=METHOD)
     ] = None,
+    coordinates: Annotated[
+        Literal["values", "span"],
+        typer.Option(help="What to search in; the span of the data takes less time.", rich_help_panel=METHOD),
+    ] = "values",
     steps: Annotated[int | None, typer.Option(min=1, help="Of the optimisation.", rich_help_panel=METHOD)] = None,
     width: Annotated[
         int, typer.Option(min=1, help="Units a layer of the network to be trained.", rich_help_panel=MODEL)
@@ -64,9 +68,8 @@ def distil_command(
     """
     with speaking(as_json=as_json, quiet=quiet, debug=debug) as voice:
         model = MLP(width=width, depth=depth)
-        chosen = _method(
-            method, model, size=distilled, labels=labels, noise=noise, min_distance=min_distance, steps=steps
-        )
+        settings = {"labels": labels, "noise": noise, "min_distance": min_distance, "coordinates": coordinates}
+        chosen = _method(method, model, size=distilled, steps=steps, **settings)
         real = load(data, classes=classes, size=size, label=label, centre=centre, data_dir=data_dir, seed=seed)
         folder = RunFolder(out)
         checkpoint = folder.checkpoint("distillation")
@@ -97,8 +100,10 @@ def distil_command(
 def _method(name: str, model: MLP, *, size: int, steps: int | None, **settings: Any) -> Distillation:
     given: dict[str, Any] = {} if steps is None else {"steps": steps}
     if name == "rkip-finite":
-        if settings != {"labels": "fixed", "noise": 0.0, "min_distance": None}:
-            raise ExhumeError("rkip-finite takes neither --labels, --noise nor --min-distance; choose rkip or kip.")
+        if settings != {"labels": "fixed", "noise": 0.0, "min_distance": None, "coordinates": "values"}:
+            raise ExhumeError(
+                "rkip-finite takes neither --labels, --noise, --min-distance nor --coordinates; choose rkip or kip."
+            )
         finite = RKIPFinite(size=size, model=model)
         return replace(finite, attack=replace(finite.attack, **given))
     kind = {"kip": KIP, "rkip": RKIP}[name]
