@@ -53,7 +53,7 @@ class Verdicts:
     restarts: int = 4
     steps: int = 500
     plausible_steps: int = 30
-    final_only: int = 6
+    final_only: int = 12
     """Victims of which only the final weights are known, half of them to learn from."""
     final_width: int = 200
     final_shrink: int = 2
