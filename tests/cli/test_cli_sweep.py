@@ -160,7 +160,11 @@ def test_addresses_go_with_ray_and_must_answer(tmp_path, capsys):
     assert main(["sweep", file, "--address=localhost:1"]) == 2
     assert "goes with --engine ray" in capsys.readouterr().err
     pytest.importorskip("ray", reason="ray is not installed")
-    for address, said in (("localhost:1", "No Ray cluster answers"), ("nonsense", "HOST:PORT")):
+    for address, said in (
+        ("localhost:1", "No Ray cluster answers"),
+        ("nonsense", "HOST:PORT"),
+        ("ray://localhost:1", "HOST:PORT"),
+    ):
         assert main(["sweep", file, "--engine=ray", f"--address={address}", f"--out={tmp_path / 'out'}"]) == 2
         assert said in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

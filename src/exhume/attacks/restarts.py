@@ -58,7 +58,7 @@ class Restarted(Attack):
     keep: Keep = field(default="best", kw_only=True)
     at_once: int | None = field(default=None, kw_only=True)
     """How many runs share one program, where the attack can do that; None: all of them on a GPU, which one run alone
-    leaves idle for the most part, and one at a time on a CPU."""
+    does not fill, and one at a time on a CPU."""
 
     def __post_init__(self) -> None:
         choose("keep", self.keep, get_args(Keep))

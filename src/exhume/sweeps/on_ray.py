@@ -32,7 +32,7 @@ class RayEngine:
     """
 
     address: str | None = None
-    """``HOST:PORT``, ``ray://HOST:PORT`` or ``auto``; None starts Ray here."""
+    """``HOST:PORT``, or ``auto`` for the cluster that this machine is part of; None starts Ray here."""
     resources: Resources = field(default_factory=Resources)
     log: Path = Path(os.devnull)
     """Where Ray's own words go; it would tell of machines that died among the results on standard output."""
@@ -95,25 +95,25 @@ class RayEngine:
         try:
             ray.init(address=self.address, **settings)
         except Exception as error:  # what Ray raises for a door that opens to something else differs by version
-            raise self._unreachable(in_a_line(error)) from error
+            raise ExhumeError(
+                f"Ray cannot join the cluster at {self.address} ({in_a_line(error)}); if the cluster asks for a token, "
+                "set RAY_AUTH_MODE=token, or use --address auto on one of its machines."
+            ) from error
 
     def _knock(self, address: str) -> None:
         """Make sure that somebody listens: Ray itself tries for minutes and then ends the process."""
-        host, separator, port = address.removeprefix("ray://").rpartition(":")
+        host, separator, port = address.rpartition(":")
         if address == "auto":
             return
-        if not separator or not host or not port.isdigit() or int(port) > 65535:
-            raise ExhumeError(f"An address reads HOST:PORT, ray://HOST:PORT or auto, not {address!r}.")
+        if not separator or not host or "/" in host or not port.isdigit() or int(port) > 65535:
+            raise ExhumeError(f"An address reads HOST:PORT, or auto on a machine of the cluster, not {address!r}.")
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE_SECONDS).close()
         except OSError as error:
-            raise self._unreachable(in_a_line(error)) from error
-
-    def _unreachable(self, reason: str) -> ExhumeError:
-        return ExhumeError(
-            f"No Ray cluster answers at {self.address} ({reason}); start one with 'ray start --head', or leave "
-            "--address out."
-        )
+            raise ExhumeError(
+                f"No Ray cluster answers at {address} ({in_a_line(error)}); start one with 'ray start --head', or "
+                "leave --address out."
+            ) from error
 
     def _refuse_impossible(self) -> None:
         """Refuse what this machine never has, and Ray would wait for; a cluster may yet grow, and is waited for."""
