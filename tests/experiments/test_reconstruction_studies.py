@@ -125,10 +125,11 @@ def test_observations_of_distillation_can_turn_out_false():
     accuracy["digits"]["KIP"]["100"] = 89.0
     assert not only_kip_fails_to_transfer(accuracy)[0].holds
     counts = {"KIP": 0, "RKIP": 9, "RKIP 5% noise": 1}
-    recovered = {"digits": {"20": {name: {"recovered": count} for name, count in counts.items()}}}
-    assert only_rkip_gives_originals_away(recovered)[0].holds
-    recovered["digits"]["20"]["KIP"]["recovered"] = 9
-    assert not only_rkip_gives_originals_away(recovered)[0].holds
+    attacked = {"digits": {"20": {name: {"good": count, "recovered": 9} for name, count in counts.items()}}}
+    assert only_rkip_gives_originals_away(attacked)[0].holds
+    assert "false positives after KIP 9" in only_rkip_gives_originals_away(attacked)[0].sentence
+    attacked["digits"]["20"]["KIP"]["good"] = 9
+    assert not only_rkip_gives_originals_away(attacked)[0].holds
     copies = {"digits": {name: {"copied_examples": count} for name, count in counts.items()}}
     assert not only_rkip_copies(copies)[0].holds  # one copy through the noise is a copy
     assert few_teach_much({"retrained_accuracy": 72.0, "original_accuracy": 75.0, "copies": 0})[0].holds

@@ -38,17 +38,28 @@ def only_kip_fails_to_transfer(numbers: Mapping[str, Any]) -> list[Observation]:
 
 
 def only_rkip_gives_originals_away(numbers: Mapping[str, Any]) -> list[Observation]:
-    """Figure 8: the attack cannot recreate the original images after distillation, except after RKIP."""
+    """Figure 8: the attack cannot recreate the original images after distillation, except after RKIP.
+
+    Judged by good reconstructions, as the paper's curves are read; what stands out from held-out images, good or not,
+    is told beside it.
+    """
     found = []
     for source, sizes in numbers.items():
-        recovered = {name: sum(cells[name]["recovered"] for cells in sizes.values()) for name in _methods(sizes)}
         total = sum(int(size) for size in sizes)
+        good, recovered = (
+            {
+                name: float(sum(cells[name][key] for cells in sizes.values()))
+                for name in ("KIP", "RKIP", "RKIP 5% noise")
+            }
+            for key in ("good", "recovered")
+        )
+        most = max(good["KIP"], good["RKIP 5% noise"])
         found.append(
             Observation(
                 states="original images come back after RKIP, and hardly after KIP or RKIP with noise",
-                holds=recovered["RKIP"] > max(recovered["KIP"], recovered["RKIP 5% noise"])
-                and max(recovered["KIP"], recovered["RKIP 5% noise"]) <= 0.1 * total,
-                values={f"{source}, of {total} after {name}": float(count) for name, count in recovered.items()},
+                holds=good["RKIP"] > most and most <= 0.1 * total,
+                values={f"{source}, good of {total} after {name}": count for name, count in good.items()}
+                | {f"recovered at 1 % false positives after {name}": count for name, count in recovered.items()},
             )
         )
     return found
@@ -67,7 +78,3 @@ def only_rkip_copies(numbers: Mapping[str, Any]) -> list[Observation]:
             )
         )
     return found
-
-
-def _methods(sizes: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    return list(next(iter(sizes.values())))
