@@ -76,3 +76,15 @@ def test_without_held_out_examples_nothing_is_called_safe(digits):
 def test_other_shapes_are_refused(digits):
     with pytest.raises(DataError, match="cannot be copies"):
         find_copies(load("faces", size=20), digits)
+
+
+def test_a_faint_image_is_no_copy_of_a_faint_example(digits):
+    mean = digits.train.inputs.mean(0)
+    inputs = digits.train.inputs.clone()
+    inputs[:6] = mean + 0.2 * (inputs[:6] - mean)
+    data = replace(digits, train=replace(digits.train, inputs=inputs))
+    nothing = mean + 0.02 * torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    blank = find_copies(posing_as(data, nothing), data)
+    assert (blank.copied, len(blank.shown)) == (0, 0)
+    truly = find_copies(posing_as(data, torch.cat([nothing, inputs[:3] + 0.001])), data)
+    assert sorted(map(tuple, truly.pairs.tolist())) == [(6, 0), (7, 1), (8, 2)]

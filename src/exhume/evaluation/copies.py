@@ -1,8 +1,9 @@
 """Which examples of a synthetic set are copies of training examples, and what does the set betray beyond copies?
 
 A distilled image may look like its class without betraying anybody. It is a *copy* of a training example when it shows
-it (a mean squared error below 0.01), is nearer to it than any other real example is, and nearer for its surroundings
-than all but 1 % of held-out examples, which nobody can have copied. It *shows through noise* when the same holds once
+it (a mean squared error below 0.01, and below half of what the mean of all real examples has), is nearer to it than any
+other real example is, and nearer for its surroundings than all but 1 % of held-out examples, which nobody can have
+copied. It *shows through noise* when the same holds once
 the tenth of its values that fit worst is left out. Copies aside, training examples may be nearer to the set than
 held-out ones are: how many are below the cut of 1 % is compared with what chance allows.
 """
@@ -27,6 +28,9 @@ NEARER_THAN_ANY = 1.0
 """A copy is nearer to its original than the nearest other real example is: a ratio of distances below one."""
 LEFT_OUT = 0.1
 """The share of an example's values that noise may have spoilt."""
+MORE_THAN_THE_MEAN = 0.5
+"""A copy leaves less unsaid than this share of what the mean of all leaves unsaid: a faint image is near to any faint
+photograph, and shows none."""
 SURELY = 1e-3
 """Odds of chance below which a set is said to betray its training examples."""
 
@@ -137,9 +141,10 @@ def find_copies(distilled: Dataset, data: Dataset) -> Copies:
     ratios = example_distances(made, everybody, scale) / neighbour_distances(everybody, scale)
     ratios = ratios.nan_to_num(torch.inf)  # of two equal examples nobody can say which one was copied
     mine, theirs = ratios[:size], ratios[size:]
+    mean = scale(everybody).mean(0)
     ours, control = (
-        _resemblance(made, data.train, mine, theirs, scale),
-        _resemblance(made, data.holdout, theirs, mine, scale),
+        _resemblance(made, data.train, mine, theirs, scale, mean),
+        _resemblance(made, data.holdout, theirs, mine, scale, mean),
     )
     return Copies(
         size=len(made),
@@ -178,6 +183,7 @@ def _resemblance(
     ratios: Float[Tensor, " example"],
     null: Float[Tensor, " stranger"],
     scale: UnitScale,
+    mean: Float[Tensor, "..."],
 ) -> _Resemblance:
     if len(split) == 0 or len(null) == 0:
         nobody = torch.zeros(len(made), dtype=torch.bool)
@@ -190,12 +196,18 @@ def _resemblance(
     beside = compare(made, split, scale)
     nearest = beside.nearest_examples
     stands_out = (recovered(ratios, null, COPY_FPR) & (ratios < NEARER_THAN_ANY))[nearest]
-    errors = (scale(made) - scale(split.inputs)[nearest]).flatten(1).square().sort(1).values
-    trusted = errors[:, : max(1, round((1.0 - LEFT_OUT) * errors.shape[1]))]
-    is_copy = stands_out & (errors.mean(1) < GOOD)
+    shown = scale(split.inputs)[nearest]
+    errors, unsaid = ((shown - said).flatten(1).square().sort(1).values for said in (scale(made), mean))
+    kept = max(1, round((1.0 - LEFT_OUT) * errors.shape[1]))
+
+    def shows(count: int) -> Bool[Tensor, " synthetic"]:
+        error = errors[:, :count].mean(1)
+        return (error < GOOD) & (error < MORE_THAN_THE_MEAN * unsaid[:, :count].mean(1))
+
+    is_copy = stands_out & shows(errors.shape[1])
     return _Resemblance(
         nearest=nearest,
         distances=beside.nearest_distances,
         is_copy=is_copy,
-        is_shown=is_copy | (stands_out & (trusted.mean(1) < GOOD)),
+        is_shown=is_copy | (stands_out & shows(kept)),
     )
