@@ -5,7 +5,7 @@ import torch
 from gate_victims import draw, problem_of, true_rows, view_of, with_constant
 
 from exhume.attacks.gate_check import PRECISE, check, shows_zero
-from exhume.attacks.gate_exchange import _promising, _value, evidence, exchanged, shifts
+from exhume.attacks.gate_exchange import _promising, evidence, exchanged, shifts, suits
 from exhume.attacks.gate_groups import _independent, rivals, told_apart
 from exhume.attacks.gate_rounds import BY_GATES, NARROWLY
 
@@ -36,18 +36,18 @@ def generator():
 
 
 class TestExchanging:
-    def test_promises_what_an_exchange_then_brings(self, known):
+    def test_promises_what_an_exchange_then_brings(self, known, monkeypatch):
         problem, rows, _ = known
+        monkeypatch.setattr("exhume.attacks.gate_exchange.MOVED", len(rows))
         start, proposals = random_rows(problem, problem.rank), torch.cat([rows, random_rows(problem, 5)])
-        value = _value(problem, start)
-        trials = _promising(problem, start, proposals, value)
+        trials = _promising(problem, start, proposals)
         values = []
         for proposal, place in trials:
             after = start.clone()
             after[place] = proposals[proposal]
-            values.append(_value(problem, after))
+            values.append(suits(problem, after))
         assert len(trials) > 3
-        assert all(after > value for after in values)
+        assert all(after > suits(problem, start) for after in values)
         assert values == sorted(values, reverse=True)
 
     def test_puts_a_mixture_right(self, known):

@@ -20,6 +20,8 @@ PLACES = 4
 """In how many places a proposal is tried: those of the rows it is mostly made of."""
 LEAST_PART = 1e-3
 """The least part that a row must have in a proposal that takes its place."""
+MOVED = 12
+"""How many inputs, those that an exchange moves most, decide whether it is promising."""
 PROMISING = 32
 """How many exchanges are made, where they still help, before all are tried anew."""
 RIVAL, LEAST_RIVAL = 0.9, 0.01
@@ -32,51 +34,62 @@ def exchanged(
     problem: RowProblem, rows: Float[Tensor, "rank rank"], proposals: Float[Tensor, "proposal rank"]
 ) -> Float[Tensor, "rank rank"]:
     """Exchange rows for proposals, those first that help all rows most, until none helps any more."""
-    value = _value(problem, rows)
+    value = suits(problem, rows)
     improved = len(proposals) > 0
     while improved:
         improved = False
-        for proposal, place in _promising(problem, rows, proposals, value):
+        for proposal, place in _promising(problem, rows, proposals):
             trial = rows.clone()
             trial[place] = proposals[proposal]
-            if (new := _value(problem, trial)) > value:
+            if (new := suits(problem, trial)) > value:
                 rows, value, improved = trial, new, True
     return rows
 
 
-def _value(problem: RowProblem, rows: Tensor) -> float:
-    if float(torch.linalg.svdvals(rows)[-1]) < LEAST_PART:  # one row twice
+def suits(problem: RowProblem, rows: Float[Tensor, "rank rank"]) -> float:
+    """Say how well rows suit each other; not at all where one is there twice."""
+    if float(torch.linalg.svdvals(rows)[-1]) < LEAST_PART:
         return -math.inf
     inputs = (problem.basis * problem.strengths) @ torch.linalg.inv(rows)
     constants = inputs[-1] if problem.has_bias else None
     zeros, found = shows_zero(problem, rows), evidence(problem, rows)
-    return float(suitability(problem, problem.weights @ inputs, constants, zeros, found))
+    return float(suitability(problem, (problem.weights @ inputs).T, constants, zeros, found).sum())
 
 
-def _promising(problem: RowProblem, rows: Tensor, proposals: Tensor, value: float) -> list[tuple[int, int]]:
-    """Return the exchanges that raise a value if made alone, as proposals and places, the best ones first."""
+def _promising(problem: RowProblem, rows: Tensor, proposals: Tensor) -> list[tuple[int, int]]:
+    """Return the exchanges that help if made alone, as proposals and places, the best ones first.
+
+    Only the inputs that move most are looked at; that an exchange helps all rows is for the caller to see.
+    """
     proposed_zeros, proposed_evidence = shows_zero(problem, proposals), evidence(problem, proposals)
     zeros, found = shows_zero(problem, rows), evidence(problem, rows)
     readers = torch.linalg.inv(rows)
     inputs = (problem.basis * problem.strengths) @ readers
-    margins = problem.weights @ inputs
+    margins = (problem.weights @ inputs).T.float()
     constants = inputs[-1] if problem.has_bias else None
+    before = suitability(problem, margins, constants, zeros, found)
     parts = proposals @ readers
+    few = min(MOVED, len(rows))
     gains = {}
-    for proposal, place in _trials(parts, AT_ONCE // margins.numel(), LEAST_PART):
+    for proposal, place in _trials(parts, AT_ONCE // (few * margins.shape[1]), LEAST_PART):
+        at = torch.arange(len(place), device=rows.device)
         # With the row in this place replaced, every other input loses its share of the input that was read there.
         share = parts[proposal] / parts[proposal, place][:, None]
-        share[torch.arange(len(place)), place] = 1 - 1 / parts[proposal, place]
-        is_new = torch.nn.functional.one_hot(place, len(rows)).bool()
+        share[at, place] = torch.inf
+        moved = share.abs().topk(few, dim=1).indices
+        share[at, place] = 1 - 1 / parts[proposal, place]
+        share = share.gather(1, moved)
+        is_new = moved == place[:, None]
         values = suitability(
             problem,
-            margins - margins.T[place][:, :, None] * share[:, None, :],
-            None if constants is None else constants - constants[place][:, None] * share,
-            torch.where(is_new[:, :, None], proposed_zeros[proposal][:, None, :], zeros),
-            torch.where(is_new, proposed_evidence[proposal][:, None], found),
+            margins[moved] - margins[place][:, None, :] * share[:, :, None].float(),
+            None if constants is None else constants[moved] - constants[place][:, None] * share,
+            torch.where(is_new[:, :, None], proposed_zeros[proposal][:, None, :], zeros[moved]),
+            torch.where(is_new, proposed_evidence[proposal][:, None], found[moved]),
         )
-        for at in (values > value + 0.5).nonzero()[:, 0].tolist():
-            gains[int(proposal[at]), int(place[at])] = float(values[at])
+        gain = (values - before[moved]).sum(dim=1)
+        for trial in (gain > 0.5).nonzero()[:, 0].tolist():
+            gains[int(proposal[trial]), int(place[trial])] = float(gain[trial])
     return sorted(gains, key=lambda trial: -gains[trial])[:PROMISING]
 
 
@@ -115,12 +128,12 @@ def _trials(parts: Float[Tensor, "proposal row"], at_once: int, least: float) ->
 
 def suitability(
     problem: RowProblem,
-    margins: Float[Tensor, "*trial gate row"],
+    margins: Float[Tensor, "*trial row gate"],
     constants: Float[Tensor, "*trial row"] | None,
     zeros: Bool[Tensor, "*trial row unit"],
     found: Float[Tensor, "*trial row"],
-) -> Float[Tensor, "*trial"]:
-    """Say how well rows suit each other: by their zeros, and the units on which their inputs foretell these.
+) -> Float[Tensor, "*trial row"]:
+    """Say how well rows suit their inputs: by their zeros, and the units on which the inputs foretell these.
 
     Args:
         problem: what the rows are rows of.
@@ -129,14 +142,13 @@ def suitability(
         zeros: where each row is zero.
         found: the evidence of each row.
     """
-    empty = zeros.mT
     if constants is None:
-        constants = -(margins * torch.cat([empty, empty], dim=-2)).sum(dim=-2)
-    before, after = (margins * constants.sign()[..., None, :]).chunk(2, dim=-2)
-    counted = problem.informative.bool()[:, None]
-    foretold = ((torch.maximum(before, after) <= 0) == empty) & counted
-    against = (torch.minimum(before, after) > 0) & empty & counted
-    return (foretold.sum(dim=-2) - PRICE * against.sum(dim=-2) + found).sum(dim=-1)
+        constants = -(margins * torch.cat([zeros, zeros], dim=-1)).sum(dim=-1)
+    before, after = (margins * constants.sign()[..., None].to(margins)).chunk(2, dim=-1)
+    counted = problem.informative.bool()
+    foretold = ((torch.maximum(before, after) <= 0) == zeros) & counted
+    against = (torch.minimum(before, after) > 0) & zeros & counted
+    return foretold.sum(dim=-1) - PRICE * against.sum(dim=-1) + found
 
 
 def evidence(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float[Tensor, " row"]:

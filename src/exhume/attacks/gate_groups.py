@@ -16,7 +16,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from exhume.attacks.gate_check import check, missing_directions, nested, sharpen
-from exhume.attacks.gate_exchange import evidence, exchanged
+from exhume.attacks.gate_exchange import evidence, exchanged, suits
 from exhume.attacks.gate_search import RowProblem, SearchSettings, random_starts, rows_of, search
 
 LARGEST_GROUP = 8
@@ -39,6 +39,8 @@ RIVAL_TRIES = 12
 """How often a row is looked for anew before its input counts as determined."""
 REPEATED, INSIDE = 0.99995, 0.999
 """Proposals with a larger cosine are the same; rows with at least so large a part in a span belong to it."""
+SHAKES = 4
+"""How often the choice of a group's rows is started anew."""
 INDEPENDENT = 1e-3
 """The least part of a row that the others before it do not span."""
 PASSES, UNCHANGED = 10, 2
@@ -76,9 +78,25 @@ def told_apart(
         found += [_found_inside(problem, group, strategies, generator) for group in _groups(problem, rows)]
         pool = _best(problem, torch.cat([pool, _sharpened(problem, torch.cat(found))]))
         before, rows = rows, exchanged(problem, rows, pool)
+        if torch.equal(before, rows):
+            rows = _shaken(problem, rows, pool, generator)
         idle = idle + 1 if torch.equal(before, rows) else 0
         if idle == UNCHANGED:
             break
+    return rows
+
+
+def _shaken(problem: RowProblem, rows: Tensor, pool: Tensor, generator: torch.Generator) -> Tensor:
+    """Choose the rows of each group anew from the pool, at random, and keep what comes of it if it is better."""
+    for group in _groups(problem, rows):
+        others = rows[(rows @ group.span.T).norm(dim=1) <= INSIDE]
+        inside = pool[(pool @ group.span.T).norm(dim=1) > INSIDE]
+        for _ in range(SHAKES):
+            order = torch.randperm(len(inside), generator=generator).to(inside.device)
+            trial = _independent(torch.cat([others, inside[order]]))
+            if len(trial) == problem.rank:
+                trial = exchanged(problem, trial, inside)
+                rows = trial if suits(problem, trial) > suits(problem, rows) else rows
     return rows
 
 
