@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from exhume.experiments.certificate_map import CERTIFICATE_MAP
 from exhume.experiments.curve_figures import CURVE_FIGURES, EVERY_CURVE_FIGURES
 from exhume.experiments.defences import DEFENCES
 from exhume.experiments.full_settings import (
@@ -33,6 +34,7 @@ _ALL: tuple[Study[Any], ...] = (
     FIGURE_S4,
     *EVERY_CURVE_FIGURES,
     THEIRS_AND_OURS,
+    CERTIFICATE_MAP,
     DEFENCES,
     *MAX_MARGIN_STUDIES,
     UNCERTAINTY,
