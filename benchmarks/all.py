@@ -6,37 +6,31 @@ Rows are printed as they come and kept in ``benchmarks.json`` at once, so a run 
 """
 
 import argparse
-import importlib.util
 import json
 import os
 import platform
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
-for spare in ("pooch", "jinja2"):  # measuring neither downloads nor reports, and may run where neither is installed
-    if importlib.util.find_spec(spare) is None:
-        sys.modules[spare] = MagicMock()
+import numerical_only  # noqa: F401 # before exhume
+import torch
+from measuring import clock_for, peak_megabytes, seconds_of, slope
+from plain import double_backpropagation, jacobian_contraction, softplus_network
+from weight_difference import count
 
-import torch  # noqa: E402
-from measuring import clock_for, peak_megabytes, seconds_of, slope  # noqa: E402
-from plain import double_backpropagation, jacobian_contraction, softplus_network  # noqa: E402
-from weight_difference import count  # noqa: E402
-
-import exhume  # noqa: E402
-from distillation import our_steps, textbook_steps  # noqa: E402
-from exhume.attacks import GateCertificate, Restarted, WeightDifference  # noqa: E402
-from exhume.attacks.gradient_sums import DenseSums  # noqa: E402
-from exhume.attacks.optimisation import Descent, minimise  # noqa: E402
-from exhume.attacks.search_space import SearchSpace  # noqa: E402
-from exhume.attacks.weight_change import WeightChange  # noqa: E402
-from exhume.devices import short_products  # noqa: E402
-from exhume.distillation.kernel import KIP, RKIP  # noqa: E402
-from exhume.kernels import InfiniteNTK, empirical_ntk  # noqa: E402
-from exhume.records import AttackerView  # noqa: E402
+import exhume
+from distillation import our_steps, textbook_steps
+from exhume.attacks import GateCertificate, Restarted, WeightDifference
+from exhume.attacks.gradient_sums import DenseSums
+from exhume.attacks.optimisation import Descent, minimise
+from exhume.attacks.search_space import SearchSpace
+from exhume.attacks.weight_change import WeightChange
+from exhume.devices import short_products
+from exhume.distillation.kernel import KIP, RKIP
+from exhume.kernels import InfiniteNTK, empirical_ntk
+from exhume.records import AttackerView
 
 BOX = (-0.5, 0.5)
 

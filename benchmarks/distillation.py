@@ -10,26 +10,20 @@ two matrix products between images that no step in values can do without.
 """
 
 import argparse
-import importlib.util
 import json
 import math
 import platform
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import MagicMock
 
-for spare in ("pooch", "jinja2"):  # measuring neither downloads nor reports, and may run where neither is installed
-    if importlib.util.find_spec(spare) is None:
-        sys.modules[spare] = MagicMock()
+import numerical_only  # noqa: F401 # before exhume
+import torch
 
-import torch  # noqa: E402
-
-from exhume.attacks.optimisation import Descent, minimise  # noqa: E402
-from exhume.distillation.kernel import KIP, RKIP, InducingPoints, KernelDistillation, span_of  # noqa: E402
-from exhume.kernels import InfiniteNTK, jittered  # noqa: E402
+from exhume.attacks.optimisation import Descent, minimise
+from exhume.distillation.kernel import KIP, RKIP, InducingPoints, KernelDistillation, span_of
+from exhume.kernels import InfiniteNTK, jittered
 
 CASES = ((20, 100, 784), (20, 500, 784), (20, 500, 3072), (100, 500, 784))
 """Distilled, training images, pixels."""

@@ -8,22 +8,16 @@ to ``gate_certificate.json`` as they come.
 """
 
 import argparse
-import importlib.util
 import json
 import platform
-import sys
 import time
 from pathlib import Path
-from unittest.mock import MagicMock
 
-for spare in ("pooch", "jinja2"):  # measuring neither downloads nor reports, and may run where neither is installed
-    if importlib.util.find_spec(spare) is None:
-        sys.modules[spare] = MagicMock()
+import numerical_only  # noqa: F401 # before exhume
+import torch
 
-import torch  # noqa: E402
-
-import exhume  # noqa: E402
-from exhume.attacks import Attack, GateCertificate, WeightDifference  # noqa: E402
+import exhume
+from exhume.attacks import Attack, GateCertificate, WeightDifference
 
 CASES = {
     "mnist-20": ("mnist", "odd-even", 20, 512),

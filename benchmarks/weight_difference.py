@@ -8,28 +8,22 @@ should be 0). Rows are written to ``weight_difference.json`` as they come, so a 
 """
 
 import argparse
-import importlib.util
 import json
 import os
 import platform
-import sys
 import time
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
-for spare in ("pooch", "jinja2"):  # measuring neither downloads nor reports, and may run where neither is installed
-    if importlib.util.find_spec(spare) is None:
-        sys.modules[spare] = MagicMock()
+import numerical_only  # noqa: F401 # before exhume
+import torch
 
-import torch  # noqa: E402
-
-import exhume  # noqa: E402
-from exhume.attacks import WeightDifference  # noqa: E402
-from exhume.evaluation.distances import UnitScale, squared_distances  # noqa: E402
-from exhume.evaluation.matching import match  # noqa: E402
+import exhume
+from exhume.attacks import WeightDifference
+from exhume.evaluation.distances import UnitScale, squared_distances
+from exhume.evaluation.matching import match
 
 GOOD, FINE = 0.01, 0.001
 

@@ -33,6 +33,21 @@ def test_one_command_measures_everything(tmp_path):
     assert len(done.stdout.splitlines()) == 2 + len(account["rows"])
 
 
+WITHOUT_WEB = """
+import importlib.util, sys
+known, absent = importlib.util.find_spec, {"pooch", "jinja2"}
+importlib.util.find_spec = lambda name: None if name in absent - set(sys.modules) else known(name)
+import reproduce, strangers, gate_certificate, all
+import jinja2, pooch
+assert not hasattr(pooch, "__file__") and known("pooch").name == "pooch" and known("jinja2").name == "jinja2"
+"""
+
+
+def test_benchmarks_share_the_stand_ins_of_packages_that_are_missing():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_WEB], cwd=FOLDER, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_peaks_of_memory_are_what_was_allocated(tools):
     measuring, _ = tools
 
