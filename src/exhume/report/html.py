@@ -8,7 +8,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from markupsafe import Markup
 
 from exhume.evaluation.dossier import lead, verdict
@@ -18,8 +17,9 @@ from exhume.records import Audit, Dossier
 from exhume.report.advice import advice
 from exhume.report.bench import bench
 from exhume.report.cards import card, png
-from exhume.report.charts import THEME, chart
+from exhume.report.charts import chart
 from exhume.report.exhibits import exhibits, pictures
+from exhume.report.pages import page_template
 from exhume.report.risk import risks
 from exhume.report.scores import number, scores
 from exhume.storage import write_atomically
@@ -54,28 +54,19 @@ def page(found: Audit | Dossier) -> str:
         advice=advice(dossier, spoken.finding),
         bench=bench() if spoken.finding in _GRAVE else None,
         number=number,
-        style=Markup(_STYLE),
         script=Markup(_SCRIPT),
         script_hash=_SCRIPT_HASH,
-        theme={name: (light, dark) for light, (name, dark) in THEME.items()},
     )
 
 
 _TILES = ("certified", "exact", "good", "recovered at 1% false positives", "similar")
 _GRAVE = (Finding.PROVEN, Finding.RECOVERED, Finding.TRACES)
 _JOINTS = {"input shape": " × ", "value range": " to "}
-_STYLE = (files("exhume.report") / "page.css").read_text()
 _SCRIPT = (files("exhume.report") / "page.js").read_text()
 _SCRIPT_HASH = "sha256-" + base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
 """The page's policy lets this one script run and no other."""
 
-_TEMPLATE = jinja2.Environment(
-    loader=jinja2.PackageLoader("exhume.report", "."),
-    autoescape=True,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    undefined=jinja2.StrictUndefined,
-).get_template("template.html")
+_TEMPLATE = page_template("exhume.report", "template.html")
 
 
 def _act(name: str, audit: Audit, place: int) -> dict[str, Any]:

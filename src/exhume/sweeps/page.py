@@ -1,12 +1,8 @@
 """A sweep as one page: self-contained, offline, and safe to open whatever settings and messages say."""
 
 from collections.abc import Sequence
-from importlib.resources import files
 
-import jinja2
-from markupsafe import Markup
-
-from exhume.report.charts import THEME
+from exhume.report.pages import page_template
 from exhume.sweeps.plan import Sweep
 from exhume.sweeps.table import Group, Table, cell, groups, telling
 from exhume.sweeps.work import Record
@@ -43,19 +39,10 @@ def page(
         rows_left_out=max(0, len(table.rows) - ROWS_MOST),
         cell=cell,
         figure=_figure,
-        style=Markup(_STYLE),
-        theme={name: (light, dark) for light, (name, dark) in THEME.items()},
     )
 
 
-_STYLE = (files("exhume.report") / "page.css").read_text()
-_TEMPLATE = jinja2.Environment(
-    loader=jinja2.PackageLoader("exhume.sweeps", "."),
-    autoescape=True,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    undefined=jinja2.StrictUndefined,
-).get_template("summary.html")
+_TEMPLATE = page_template("exhume.sweeps", "summary.html")
 
 
 def _mean(group: Group, name: str) -> str:

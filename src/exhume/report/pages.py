@@ -1,0 +1,22 @@
+"""What all pages share: templates that escape everything and miss nothing, a style sheet, colours of day and night."""
+
+from importlib.resources import files
+
+import jinja2
+from markupsafe import Markup
+
+from exhume.report.charts import THEME
+
+
+def page_template(package: str, name: str) -> jinja2.Template:
+    """Return a template of ``package``; it knows ``style`` and ``theme`` by itself."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader(package, "."),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.globals["style"] = Markup((files("exhume.report") / "page.css").read_text())
+    environment.globals["theme"] = {variable: (light, dark) for light, (variable, dark) in THEME.items()}
+    return environment.get_template(name)
