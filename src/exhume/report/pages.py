@@ -9,9 +9,9 @@ from exhume.report.charts import THEME
 
 
 def page_template(package: str, name: str) -> jinja2.Template:
-    """Return a template of ``package``; it knows ``style`` and ``theme`` by itself."""
+    """Return a template of ``package``; it finds ``page_head.html``, which knows ``style`` and ``theme`` by itself."""
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader(package, "."),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(one, ".") for one in (package, "exhume.report")]),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
