@@ -1,5 +1,6 @@
 """Killed at any moment, or with the disk full, a command leaves a valid state, and the same command ends the same."""
 
+import contextlib
 import json
 import os
 import resource
@@ -158,3 +159,22 @@ def test_settings_that_changed_do_not_continue_what_is_there(trained: Path, tmp_
     second = Reconstruction.load(tmp_path / "reconstruction.safetensors")
     assert "steps=6" in second.attack
     assert not torch.equal(first.inputs, second.inputs)
+
+
+@pytest.mark.parametrize("writes", range(6))
+def test_a_training_killed_at_any_of_its_writes_is_taken_up_by_the_same_command(writes, tmp_path, monkeypatch):
+    train = ["train", "--data=digits", "--classes=odd-even", "--size=6", "--width=32", "--steps=20", "--quiet"]
+    left, replace = writes, os.replace
+
+    def dying(*paths: Any) -> None:
+        nonlocal left
+        if left == 0:
+            raise SystemExit(9)
+        left -= 1
+        replace(*paths)
+
+    with monkeypatch.context() as patched, contextlib.suppress(SystemExit):
+        patched.setattr(os, "replace", dying)
+        main([*train, f"--out={tmp_path}"])
+    assert main([*train, f"--out={tmp_path}"]) == 0
+    assert json.loads((tmp_path / "training.json").read_text())["training_size"] == 6

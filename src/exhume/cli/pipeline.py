@@ -72,8 +72,10 @@ def train_into(
             )
         folder.clear_attack()
         data.save(folder.data)
-        victim.save(folder.victim)
+        # The network comes last: killed before, nothing here looks like a network that was trained otherwise.
+        folder.victim.unlink(missing_ok=True)
         write_json(folder.training, training_account(request, data, victim))
+        victim.save(folder.victim)
         folder.forget("training")
     return data, victim
 
