@@ -216,7 +216,10 @@ def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert audit.keys() >= AUDIT_KEYS
     assert audit == json.loads((tmp_path / "audit.json").read_text())
     assert audit["training_size"] == audit["training_size_estimate"] == 40
-    assert audit["certified_examples"] >= 35
+    # Four of the faces are nearly one picture; what they leave undetermined in others stays without a certificate.
+    assert audit["exact"] >= 38
+    assert audit["certified_examples"] >= 30
+    assert audit["false_certificates"] == 0
     assert "GateCertificate" in audit["attack"]
     assert (tmp_path / "report.html").is_file()
     assert (tmp_path / "figures" / "gallery.png").is_file()

@@ -5,7 +5,6 @@ suit each other. What an exchange does to every input is a rank-one update, so v
 """
 
 import math
-from collections.abc import Iterator
 
 import torch
 from jaxtyping import Bool, Float
@@ -24,8 +23,9 @@ MOVED = 12
 """How many inputs, those that an exchange moves most, decide whether it is promising."""
 PROMISING = 32
 """How many exchanges are made, where they still help, before all are tried anew."""
-RIVAL, LEAST_RIVAL = 0.9, 0.01
-"""The evidence of a row, relative to another, that might as well stand in its place, and its least part in it."""
+AS_SPARSE, WORSE, LEAST_RIVAL = 0.9, 0.3, 0.01
+"""What makes a row the rival of another: its evidence relative to the other's, how much worse rows may suit each other
+with it, as a part of the layer's units, and the least part of the other in it."""
 AT_ONCE = 2**24
 """How many margins are worked out at once."""
 
@@ -57,9 +57,40 @@ def suits(problem: RowProblem, rows: Float[Tensor, "rank rank"]) -> float:
 
 
 def _promising(problem: RowProblem, rows: Tensor, proposals: Tensor) -> list[tuple[int, int]]:
-    """Return the exchanges that help if made alone, as proposals and places, the best ones first.
+    """Return the exchanges that help if made alone, as proposals and places, the best ones first."""
+    proposal, place, gain = _gains(problem, rows, proposals)
+    order = [at for at in gain.argsort(descending=True)[:PROMISING].tolist() if float(gain[at]) > 0]
+    return [(int(proposal[at]), int(place[at])) for at in order]
 
-    Only the inputs that move most are looked at; that an exchange helps all rows is for the caller to see.
+
+def shifts(
+    problem: RowProblem, rows: Float[Tensor, "rank rank"], proposals: Float[Tensor, "proposal rank"]
+) -> Float[Tensor, " rank"]:
+    """Return by how much each input would change if a row were exchanged for a proposal that might stand for it.
+
+    What stays put is determined; what moves hangs on a choice that the zeros do not make.
+    """
+    readers = torch.linalg.inv(rows)
+    inputs = ((problem.basis * problem.strengths) @ readers).T
+    sizes = inputs[:, -1:] if problem.has_bias else inputs.norm(dim=1, keepdim=True)
+    parts = proposals @ readers
+    proposal, place, gain = _gains(problem, rows, proposals)
+    is_rival = (gain > -WORSE * problem.units) & (parts[proposal, place].abs() > LEAST_RIVAL)
+    is_rival &= evidence(problem, proposals)[proposal] >= AS_SPARSE * evidence(problem, rows)[place]
+    largest = torch.zeros(len(rows)).to(rows)
+    for one, at in zip(proposal[is_rival], place[is_rival], strict=True):
+        share = (parts[one] / parts[one, at])[:, None]
+        share[at] = 0  # what is read in this place depends on the other rows alone
+        moved = inputs - share * inputs[at]
+        moved = moved * (sizes / (moved[:, -1:] if problem.has_bias else moved.norm(dim=1, keepdim=True)))
+        largest = largest.maximum((moved - inputs).abs().amax(dim=1).nan_to_num(torch.inf))
+    return largest / sizes[:, 0].abs() if problem.has_bias else largest
+
+
+def _gains(problem: RowProblem, rows: Tensor, proposals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return for exchanges, as proposals and places, by how much they make rows suit each other better.
+
+    Only the inputs that move most are looked at, so this is an estimate.
     """
     proposed_zeros, proposed_evidence = shows_zero(problem, proposals), evidence(problem, proposals)
     zeros, found = shows_zero(problem, rows), evidence(problem, rows)
@@ -70,8 +101,11 @@ def _promising(problem: RowProblem, rows: Tensor, proposals: Tensor) -> list[tup
     before = suitability(problem, margins, constants, zeros, found)
     parts = proposals @ readers
     few = min(MOVED, len(rows))
-    gains = {}
-    for proposal, place in _trials(parts, AT_ONCE // (few * margins.shape[1]), LEAST_PART):
+    gains = [found[:0]]
+    proposals_tried, places = _trials(parts)
+    size = max(1, AT_ONCE // (few * margins.shape[1]))
+    for start in range(0, len(places), size):
+        proposal, place = proposals_tried[start : start + size], places[start : start + size]
         at = torch.arange(len(place), device=rows.device)
         # With the row in this place replaced, every other input loses its share of the input that was read there.
         share = parts[proposal] / parts[proposal, place][:, None]
@@ -87,43 +121,15 @@ def _promising(problem: RowProblem, rows: Tensor, proposals: Tensor) -> list[tup
             torch.where(is_new[:, :, None], proposed_zeros[proposal][:, None, :], zeros[moved]),
             torch.where(is_new, proposed_evidence[proposal][:, None], found[moved]),
         )
-        gain = (values - before[moved]).sum(dim=1)
-        for trial in (gain > 0.5).nonzero()[:, 0].tolist():
-            gains[int(proposal[trial]), int(place[trial])] = float(gain[trial])
-    return sorted(gains, key=lambda trial: -gains[trial])[:PROMISING]
+        gains.append((values - before[moved]).sum(dim=1))
+    return proposals_tried, places, torch.cat(gains)
 
 
-def shifts(
-    problem: RowProblem, rows: Float[Tensor, "rank rank"], proposals: Float[Tensor, "proposal rank"]
-) -> Float[Tensor, " rank"]:
-    """Return by how much each input would change if a row were exchanged for a proposal that shows as much evidence.
-
-    What stays put is determined; what moves hangs on a choice that the zeros alone do not make.
-    """
-    readers = torch.linalg.inv(rows)
-    inputs = ((problem.basis * problem.strengths) @ readers).T
-    sizes = inputs[:, -1:] if problem.has_bias else inputs.norm(dim=1, keepdim=True)
-    parts, found, proposed = proposals @ readers, evidence(problem, rows), evidence(problem, proposals)
-    largest = torch.zeros(len(rows)).to(rows)
-    for proposal, place in _trials(parts, AT_ONCE // inputs.numel(), LEAST_RIVAL):
-        is_rival = proposed[proposal] >= RIVAL * found[place]
-        proposal, place = proposal[is_rival], place[is_rival]
-        share = (parts[proposal] / parts[proposal, place][:, None])[:, :, None]
-        share[torch.arange(len(place)), place] = 0  # what is read in this place depends on the other rows alone
-        moved = inputs - share * inputs[place][:, None, :]
-        moved = moved * (sizes / (moved[..., -1:] if problem.has_bias else moved.norm(dim=2, keepdim=True)))
-        moved = (moved - inputs).abs().amax(dim=2).nan_to_num(torch.inf)
-        largest = torch.cat([largest[None], moved]).amax(dim=0)
-    return largest / sizes[:, 0].abs() if problem.has_bias else largest
-
-
-def _trials(parts: Float[Tensor, "proposal row"], at_once: int, least: float) -> Iterator[tuple[Tensor, Tensor]]:
+def _trials(parts: Float[Tensor, "proposal row"]) -> tuple[Tensor, Tensor]:
     """Pair every proposal with the places of the rows it is mostly made of."""
     sizes, places = parts.abs().topk(min(PLACES, parts.shape[1]), dim=1)
-    proposal, column = (sizes > least).nonzero(as_tuple=True)
-    place = places[proposal, column]
-    size = max(at_once, 1)
-    yield from ((proposal[at : at + size], place[at : at + size]) for at in range(0, len(place), size))
+    proposal, column = (sizes > LEAST_PART).nonzero(as_tuple=True)
+    return proposal, places[proposal, column]
 
 
 def suitability(
