@@ -23,9 +23,8 @@ MOVED = 12
 """How many inputs, those that an exchange moves most, decide whether it is promising."""
 PROMISING = 32
 """How many exchanges are made, where they still help, before all are tried anew."""
-AS_SPARSE, WORSE, LEAST_RIVAL = 0.9, 0.3, 0.01
-"""What makes a row the rival of another: its evidence relative to the other's, how much worse rows may suit each other
-with it, as a part of the layer's units, and the least part of the other in it."""
+AS_SPARSE, LEAST_RIVAL = 0.9, 0.01
+"""What makes a row the rival of another: its evidence relative to the other's, and the least part of the other in it."""
 AT_ONCE = 2**24
 """How many margins are worked out at once."""
 
@@ -74,8 +73,8 @@ def shifts(
     inputs = ((problem.basis * problem.strengths) @ readers).T
     sizes = inputs[:, -1:] if problem.has_bias else inputs.norm(dim=1, keepdim=True)
     parts = proposals @ readers
-    proposal, place, gain = _gains(problem, rows, proposals)
-    is_rival = (gain > -WORSE * problem.units) & (parts[proposal, place].abs() > LEAST_RIVAL)
+    proposal, place = _trials(parts)
+    is_rival = parts[proposal, place].abs() > LEAST_RIVAL
     is_rival &= evidence(problem, proposals)[proposal] >= AS_SPARSE * evidence(problem, rows)[place]
     largest = torch.zeros(len(rows)).to(rows)
     for one, at in zip(proposal[is_rival], place[is_rival], strict=True):
