@@ -24,7 +24,7 @@ MOVED = 12
 PROMISING = 32
 """How many exchanges are made, where they still help, before all are tried anew."""
 AS_SPARSE, LEAST_RIVAL = 0.9, 0.01
-"""What makes a row the rival of another: its evidence relative to the other's, and the least part of the other in it."""
+"""What makes a row the rival of another: its evidence relative to the other's, and the other's least part in it."""
 AT_ONCE = 2**24
 """How many margins are worked out at once."""
 
