@@ -85,7 +85,7 @@ def _drawn(rows: Sequence[dict[str, Any]], ratios: Sequence[int]) -> Figure:
     figure = Figure(figsize=(6.4, 1.1 + 0.42 * len(groups)))
     axes = figure.add_axes((0.34, 0.6 / figure.get_figheight(), 0.64, 1 - 0.7 / figure.get_figheight()))
     quieten(axes)
-    axes.grid(False)  # noqa: FBT003 - matplotlib's way
+    axes.grid(False)
     axes.imshow(
         [[row["exact"] for row in group] for group in groups.values()], cmap="Oranges", vmin=0, vmax=1.4, aspect="auto"
     )
