@@ -1,10 +1,9 @@
 """Tell near-duplicate inputs apart: the exact rows inside a group whose rows are zero on nearly the same units.
 
-The rows of near-duplicates and every mixture of them share most of their zeros, so a search ends in any of them. What
-they span is found exactly all the same: it is the space of rows that vanish on all units that are far from firing on
-any of them. Inside this span of few dimensions rows are searched for anew, and which of those found belong together is
-decided by the inputs that they imply *jointly*: the right choice is the one whose inputs foretell the zeros of all its
-rows.
+The rows of near-duplicates and every mixture of them share most of their zeros, so a search ends in any of them. But
+mixtures of a group's rows span what the rows themselves do. Inside this span of few dimensions rows are searched for
+anew, and which of those found belong together is decided by the inputs that they imply *jointly*
+(:mod:`exhume.attacks.gate_exchange`).
 """
 
 from collections.abc import Iterator, Sequence
