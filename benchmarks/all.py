@@ -23,9 +23,9 @@ from weight_difference import count
 import exhume
 from distillation import our_steps, textbook_steps
 from exhume.attacks import GateCertificate, Restarted, WeightDifference
-from exhume.attacks.gradient_sums import DenseSums
 from exhume.attacks.optimisation import Descent, minimise
 from exhume.attacks.search_space import SearchSpace
+from exhume.attacks.subspace import input_subspace
 from exhume.attacks.weight_change import WeightChange
 from exhume.devices import short_products
 from exhume.distillation.kernel import KIP, RKIP
@@ -33,6 +33,8 @@ from exhume.kernels import InfiniteNTK, empirical_ntk
 from exhume.records import AttackerView
 
 BOX = (-0.5, 0.5)
+TRAINED_STEPS = 300
+"""Of a network whose steps are timed. A finished one leaves half as many directions again, and costs little more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,47 +118,35 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class StepCase:
-    """Everything a step of the weight-difference attack needs, of any size, without a training."""
+    """Everything a step of the weight-difference attack needs, of any size."""
 
+    view: AttackerView
     problem: WeightChange
     start: tuple[torch.Tensor, torch.Tensor]
     network: torch.nn.Module
     points: list[dict[str, torch.Tensor]]
 
     @classmethod
-    def of(cls, candidates: int, width: int, pixels: int, device: str) -> "StepCase":
-        """Draw two ends of a training and first guesses; the arithmetic of a step does not depend on their values."""
+    def of(cls, size: int, candidates: int, width: int, pixels: int, device: str) -> "StepCase":
+        """Train a network on noise for a while, and draw first guesses."""
         generator = torch.Generator().manual_seed(0)
-        network = exhume.MLP(width=width).build((pixels,), 1, generator)
-        initial = {name: weight.detach() for name, weight in network.state_dict().items()}
-        final = {
-            name: weight + 0.01 * torch.randn(weight.shape, generator=generator) for name, weight in initial.items()
-        }
-        view = AttackerView(model=network, initial=initial, final=final, input_shape=(pixels,), bounds=BOX)
-        view = view.to(torch.device(device))
-        assert view.initial is not None
-        ends = [view.initial, view.final]
-        problem = WeightChange.of(view, ends, SearchSpace(pixels), box_weight=0.1, sharpness=(10.0, 10.0))
+        images = [torch.rand(size, pixels, generator=generator) - 0.5 for _ in range(2)]
+        splits = [exhume.Split(inputs=inputs, labels=torch.arange(size) % 2) for inputs in images]
+        data = exhume.Dataset(name="noise", train=splits[0], holdout=splits[1], classes=("odd", "even"), bounds=BOX)
+        victim = exhume.train(data, model=exhume.MLP(width=width), steps=TRAINED_STEPS, device=device, seed=0)
+        view = victim.view().to(torch.device(device))
         inputs = 0.2 * torch.randn(candidates, pixels, generator=generator)
         duals = (torch.rand(2, candidates, 1, generator=generator) - 0.5) / candidates
         names = list(softplus_network(width, pixels).state_dict())
-        points = [dict(zip(names, end.values(), strict=True)) for end in ends]
+        points = [dict(zip(names, end.values(), strict=True)) for end in _ends(view)]
+        problem = _problem(view, SearchSpace(pixels), candidates)
         network = softplus_network(width, pixels).to(device)
-        return cls(problem, (inputs.to(device), duals.to(device)), network, points)
+        return cls(view, problem, (inputs.to(device), duals.to(device)), network, points)
 
-    def inside(self, dimension: int) -> tuple[WeightChange, tuple[torch.Tensor, torch.Tensor]]:
-        """Return the problem in a subspace of so many dimensions, as attacks pose it by default, and a start."""
-        pixels, device = self.start[0].shape[1], self.start[0].device
-        generator = torch.Generator().manual_seed(1)
-        basis = torch.linalg.qr(torch.randn(pixels, dimension, generator=generator)).Q.to(device)
-        assert isinstance(self.problem.sums, DenseSums)
-        problem = replace(
-            self.problem,
-            sums=self.problem.sums.within(basis),
-            target=(self.problem.target[0] @ basis, *self.problem.target[1:]),
-            space=SearchSpace(pixels, basis),
-        )
-        return problem, (self.start[0] @ basis, self.start[1])
+    def inside(self) -> tuple[WeightChange, tuple[torch.Tensor, torch.Tensor]]:
+        """Return the problem in the subspace of the inputs, as attacks pose it by default, and a start."""
+        space = SearchSpace.spanned_by(input_subspace(self.view), torch.float32)
+        return _problem(self.view, space, len(self.start[0])), (space.project(self.start[0]), self.start[1])
 
     def ours(self, steps: int) -> Callable[[], object]:
         """Return work that takes steps as the attack does."""
@@ -169,12 +159,22 @@ class StepCase:
         return lambda: double_backpropagation(self.network, self.points, self.problem.target, self.start, *rest)(steps)
 
 
+def _ends(view: AttackerView) -> list[dict[str, torch.Tensor]]:
+    assert view.initial is not None
+    return [dict(view.initial), dict(view.final)]
+
+
+def _problem(view: AttackerView, space: SearchSpace, candidates: int) -> WeightChange:
+    posed = WeightChange.of(view, _ends(view), space, box_weight=0.1, sharpness=(10.0, 10.0))
+    return posed.compacted(candidates)
+
+
 def step(preset: Preset) -> Iterator[Row]:
     """A step of the attack against double back-propagation in all pixels: same objective, candidates and Adam."""
-    case = StepCase.of(2 * preset.size, preset.width, preset.pixels, preset.device)
+    case = StepCase.of(preset.size, 2 * preset.size, preset.width, preset.pixels, preset.device)
     ours, theirs = case.ours(3), case.plain(3)
     assert abs(float(theirs()) / ours().value - 1) < 1e-3, "both must minimise the same"  # type: ignore[attr-defined]
-    inside, coordinates = case.inside(preset.size)
+    inside, coordinates = case.inside()
     exact = Descent(steps=preset.steps, learning_rates=(1e-4, 1e-4), decay="none")
     coarse = replace(exact, coarse=1.0)
     short = torch.bfloat16 if preset.device == "cpu" and short_products() else torch.float32
@@ -196,7 +196,7 @@ def step(preset: Preset) -> Iterator[Row]:
 
 def memory(preset: Preset) -> Iterator[Row]:
     """Peaks of memory: against double back-propagation, and when the candidates double, with and without chunks."""
-    case = StepCase.of(2 * preset.size, preset.width, preset.pixels, preset.device)
+    case = StepCase.of(preset.size, 2 * preset.size, preset.width, preset.pixels, preset.device)
     fast, slow = (peak_megabytes(work, preset.device) for work in (case.ours(2), case.plain(2)))
     setting = f"N = {preset.size}, M = {2 * preset.size}, W = {preset.width}, d = {preset.pixels}"
     yield Row(
@@ -214,7 +214,7 @@ def memory(preset: Preset) -> Iterator[Row]:
 
 def _peak_inside(preset: Preset, candidates: int, chunk: int | None) -> float:
     """Return the peak of steps inside a subspace, where coordinates are few, as the attack does them by default."""
-    problem, start = StepCase.of(candidates, preset.width, preset.pixels, preset.device).inside(preset.size)
+    problem, start = StepCase.of(preset.size, candidates, preset.width, preset.pixels, preset.device).inside()
     descent = Descent(steps=8, learning_rates=(1e-4, 1e-4))
     return peak_megabytes(lambda: minimise(replace(problem, at_once=chunk).objective, start, descent), preset.device)
 
@@ -344,7 +344,7 @@ def growth(preset: Preset) -> Iterator[Row]:
         seconds = []
         for value in values:
             at = base | {name: value}
-            case = StepCase.of(2 * at["N"], at["W"], at["d"], preset.device)
+            case = StepCase.of(at["N"], 2 * at["N"], at["W"], at["d"], preset.device)
             steps = max(2, preset.steps // 2)
             seconds += seconds_of(case.ours(steps), device=preset.device, rounds=max(1, preset.rounds // 2))
         exponent = slope(values, seconds)

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.func import functional_call
 
-from exhume.attacks.gradient_sums import DenseSums, ModuleSums, gradient_sums, squared_residual
+from exhume.attacks.dense_sums import DenseSums
+from exhume.attacks.gradient_sums import ModuleSums, gradient_sums, squared_residual
 from exhume.attacks.smooth_relu import SmoothReLU, with_smooth_relus
 from exhume.models.convnet import ConvNet
 from exhume.models.mlp import MLP

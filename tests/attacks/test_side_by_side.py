@@ -7,7 +7,8 @@ import torch
 
 import exhume
 from exhume.attacks import GateCertificate, Restarted, WeightDifference
-from exhume.attacks.gradient_sums import ChunkedSums, DenseSums, ModuleSums, gradient_sums, squared_residual
+from exhume.attacks.dense_sums import DenseSums
+from exhume.attacks.gradient_sums import ChunkedSums, ModuleSums, gradient_sums, squared_residual
 from exhume.attacks.optimisation import LOOK_STEPS, Descent, minimise, minimise_together
 from exhume.attacks.restarts import run_together
 from exhume.attacks.weight_change import WeightChange

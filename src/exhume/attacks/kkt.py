@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from exhume.attacks.gradient_sums import DenseSums, GradientSums, Sharpness, Sums, gradient_sums, squared_residual
+from exhume.attacks.dense_sums import DenseSums, Sharpness, Sums
+from exhume.attacks.gradient_sums import GradientSums, gradient_sums, squared_residual
 from exhume.attacks.multipliers import Multipliers
 from exhume.attacks.search_space import SearchSpace
 from exhume.attacks.weight_change import UNIT_PROBES, box_of, moved_into

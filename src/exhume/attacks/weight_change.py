@@ -7,7 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from exhume.attacks.gradient_sums import ChunkedSums, DenseSums, GradientSums, Sums, gradient_sums, squared_residual
+from exhume.attacks.dense_sums import DenseSums, Targets
+from exhume.attacks.gradient_sums import ChunkedSums, GradientSums, gradient_sums, squared_residual
+from exhume.attacks.residuals import compact
 from exhume.attacks.search_space import SearchSpace
 from exhume.errors import ExhumeError
 from exhume.records import AttackerView, Weights
@@ -27,7 +29,7 @@ class WeightChange:
     """``‖Δ − Σ_j Σ_c α_jc ∇θ f_c(x_j; θ)‖²`` plus a soft box around the pixels, by coordinates of inputs and duals."""
 
     sums: GradientSums
-    target: Sums
+    target: tuple[Tensor, ...]
     """The change of each parameter, the first layer's in coordinates where the sums are."""
     space: SearchSpace
     box: tuple[Float[Tensor, "... value"], Float[Tensor, "... value"]] | None
@@ -37,6 +39,8 @@ class WeightChange:
     dual_unit: float | Float[Tensor, "run 1 1 1"]
     metric: Float[Tensor, "*run coordinate coordinate"] | None = None
     """How the first layer's residual is measured; see :func:`balanced`."""
+    thin: Targets | None = None
+    """The target again, with thin factors for matrices where that saves work; see :meth:`compacted`."""
     at_once: int | None = None
     """How many candidates are worked on at a time; None: all. It changes what is in memory, not what comes out."""
 
@@ -101,7 +105,18 @@ class WeightChange:
             box=_stacked_boxes([one.box for one in each if one.box is not None]),
             dual_unit=units,
             metric=torch.stack(metrics) if metrics else None,
+            thin=None,
         )
+
+    def compacted(self, candidates: int) -> "WeightChange":
+        """Return the same problem, posed for so many candidates in the fewest multiplications.
+
+        In float64, which is there to check, the target stays as it is.
+        """
+        if not isinstance(self.sums, DenseSums) or self.target[0].dtype == torch.float64:
+            return self
+        rows = candidates * len(self.sums.weights[0])
+        return replace(self, thin=tuple(compact(change, rows) for change in self.target))
 
     def rounded(self, dtype: torch.dtype) -> "WeightChange":
         """Return the same problem with coarser matrix products, where they are in closed form."""
@@ -146,7 +161,8 @@ class WeightChange:
         coordinates = self.space.coordinates(free)
         at = self._arguments(coordinates)
         duals = self.duals(raw_duals).movedim(-3, 0)  # points first, as gradient sums have them
-        value, to_arguments, to_duals = squared_residual(self._sums, self.target, at, duals, sharpness, self.metric)
+        target = self.target if self.thin is None or self.at_once is not None else self.thin
+        value, to_arguments, to_duals = squared_residual(self._sums, target, at, duals, sharpness, self.metric)
         to_coordinates = to_arguments if at is coordinates else self.space.pull(to_arguments)
         if self.box is not None and self.box_weight > 0:
             penalty, to_box = self._box_penalty(coordinates)

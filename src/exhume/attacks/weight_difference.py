@@ -156,8 +156,8 @@ class WeightDifference(Attack):
 
         Every run ends as it would alone, up to rounding.
         """
-        seen = {id(view): self._pose(view) for view in views}
-        tasks = [(view, *seen[id(view)]) for view in views]
+        posed = {number: self._pose(view) for number, view in {id(view): view for view in views}.items()}
+        tasks = [(view, *posed[id(view)]) for view in views]
         starts, problems = [], []
         for (view, problem, candidates, _), generator in zip(tasks, generators, strict=True):
             start = self._guesses(view, problem, candidates, generator)
@@ -185,7 +185,7 @@ class WeightDifference(Attack):
             kept=1.0 if subspace is None else subspace.layer.kept,
             dtype=dtype,
         )
-        return replace(problem, at_once=self.at_once), candidates, subspace
+        return replace(problem.compacted(candidates), at_once=self.at_once), candidates, subspace
 
     def _search(
         self, problems: Sequence[WeightChange], starts: Sequence[Variables], progress: Progress, checkpoint: Path | None
