@@ -263,7 +263,7 @@ class _Walk:
             adjoint = reaching.mul_(self.slopes[layer])
             bend = self.bends[layer]
             if bend is not None:
-                adjoint = adjoint.add_((motions[layer] * self.arriving[layer]).mul_(bend))
+                adjoint = torch.addcmul(adjoint, bend, motions[layer] * self.arriving[layer])
         to_inputs = self.sums.scales[0] * acts[0].reaching[0]
         if adjoint is not None:
             to_inputs = to_inputs + _through(adjoint, weights[0], self.runs).sum(0)

@@ -5,7 +5,6 @@ With fewer candidates than units none of them needs the matrix: Gram matrices of
 fraction of the multiplications, and many runs need no matrix each.
 """
 
-import functools
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -116,7 +115,8 @@ def _inner(one: Tensor, other: Tensor) -> Tensor:
 
 def outer(signal: Rows, heard: Rows, gain: Gain, short: torch.dtype) -> Float[Tensor, "*run out in"]:
     """Return ``gain·Σ signal ⊗ heard`` over points and candidates, of every run."""
-    one, other = signal.to(short), (gain * heard).to(short)
+    narrow = signal.shape[-1] < heard.shape[-1]  # the gain costs least there
+    one, other = (gain * signal if narrow else signal).to(short), (heard if narrow else gain * heard).to(short)
     if signal.ndim == 3:
         return (one.flatten(0, 1).mT @ other.flatten(0, 1)).to(signal)
     total = one[0].mT @ other[0]
@@ -143,21 +143,20 @@ def _is_cheaper_by_grams(rows: int, out: int, into: int, *, rank: int | None) ->
 
 
 def _by_grams(signal: Tensor, heard: Tensor, gain: Gain, target: Target, short: torch.dtype) -> Residual:
-    def product(*factors: Tensor) -> Tensor:
-        rounded = [factor.to(short) for factor in factors]
-        return functools.reduce(torch.matmul, rounded).to(signal)
+    def product(one: Tensor, other: Tensor) -> Tensor:
+        return (one.to(short) @ other.to(short)).to(signal)
 
-    points = len(heard)
-    told, listened = _joined(signal), _joined(heard)
+    size: float | Tensor
+    points, told, listened = len(heard), _joined(signal), _joined(heard)
     by_heard, by_signal = gain * product(listened, listened.mT), gain * product(told, told.mT)
     if isinstance(target, LowRank):
-        meets = product(listened, target.right.mT, target.left.mT)
-        sent = product(told, target.left, target.right)
-        size: float | Tensor = target.square
+        seen, asked = product(listened, target.right.mT), product(told, target.left)
+        meets, sent = product(seen, target.left.mT), product(asked, target.right)
+        agreement, size = (seen * asked).sum((-2, -1)), target.square
     else:
         meets, sent = product(listened, target.mT), product(told, target)
-        size = target.square().sum((-2, -1))
-    square = (by_heard * by_signal).sum((-2, -1)) - 2 * gain * (told * meets).sum((-2, -1)) + size
+        agreement, size = (told * meets).sum((-2, -1)), target.square().sum((-2, -1))
+    square = (by_heard * by_signal).sum((-2, -1)) - 2 * gain * agreement + size
     motions, reaching = product(by_heard, told).sub_(meets), product(by_signal, listened).sub_(sent)
     return Residual(square.clamp(min=0), _parted(motions, points), _parted(reaching, points))
 
