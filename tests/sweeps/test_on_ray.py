@@ -2,6 +2,7 @@
 
 import csv
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -104,3 +105,18 @@ def test_what_this_machine_never_has_is_refused(tmp_path, capsys):
     assert main(["sweep", str(tmp_path / "greedy.toml"), "--engine=ray", f"--out={tmp_path / 'out'}", "--quiet"]) == 2
     assert "A task takes 99 GPUs" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_cluster_that_died_is_refused_at_once(tmp_path, capsys, monkeypatch):
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{door.getsockname()[1]}"  # nobody listens there
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "ray_current_cluster").write_text(address)
+    (tmp_path / "sweep.toml").write_text(SWEEP)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for given in ("auto", address):
+        command = ["sweep", str(tmp_path / "sweep.toml"), "--engine=ray", f"--address={given}", "--quiet"]
+        assert main([*command, f"--out={tmp_path / 'out'}"]) == 2
+        assert f"No Ray cluster answers at {address}" in capsys.readouterr().err

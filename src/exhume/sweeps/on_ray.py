@@ -102,9 +102,12 @@ class RayEngine:
 
     def _knock(self, address: str) -> None:
         """Make sure that somebody listens: Ray itself tries for minutes and then ends the process."""
-        host, separator, port = address.rpartition(":")
         if address == "auto":
-            return
+            noted = _noted_cluster()
+            if noted is None:  # then Ray says at once that it found none
+                return
+            address = noted
+        host, separator, port = address.rpartition(":")
         if not separator or not host or "/" in host or not port.isdigit() or int(port) > 65535:
             raise ExhumeError(f"An address reads HOST:PORT, or auto on a machine of the cluster, not {address!r}.")
         try:
@@ -123,6 +126,14 @@ class RayEngine:
         ):
             if wanted > there:
                 raise ExhumeError(f"A task takes {wanted:g} {kind}s by [resources], and this machine has {there}.")
+
+
+def _noted_cluster() -> str | None:
+    """Return the address that ``auto`` stands for: what Ray noted when it started, even if that cluster has died."""
+    folder = next((os.environ[name] for name in ("RAY_TMPDIR", "TMPDIR") if name in os.environ), "/tmp")
+    note = Path(folder, "ray", "ray_current_cluster")
+    said = os.environ.get("RAY_ADDRESS") or (note.read_text(encoding="utf-8").strip() if note.is_file() else "")
+    return said if ":" in said and "/" not in said else None
 
 
 def _ray() -> Any:
