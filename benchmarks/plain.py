@@ -25,8 +25,14 @@ def double_backpropagation(
     box: tuple[float, float],
     box_weight: float,
     learning_rate: float,
+    *,
+    sparing: bool = True,
 ) -> Callable[[int], Tensor]:
-    """Return a function that takes steps of Adam on ``‖Δ − Σ α ∇f(x)‖²`` plus the soft box, by autograd alone."""
+    """Return a function that takes steps of Adam on ``‖Δ − Σ α ∇f(x)‖²`` plus the soft box, by autograd alone.
+
+    ``sparing`` asks for the gradients of candidates only. Scripts usually call ``backward()`` on the loss instead, and
+    that works out gradients of all weights too, for nothing.
+    """
     inputs, duals = (part.clone().requires_grad_() for part in start)
     optimiser = torch.optim.Adam([inputs, duals], lr=learning_rate)
     leaves = [{name: weight.clone().requires_grad_() for name, weight in point.items()} for point in points]
@@ -46,7 +52,7 @@ def double_backpropagation(
         for _ in range(steps):
             optimiser.zero_grad()
             value = objective()
-            value.backward(inputs=[inputs, duals])
+            value.backward(inputs=[inputs, duals] if sparing else None)
             optimiser.step()
         return value.detach()
 
