@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import platform
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -201,6 +202,27 @@ def step(preset: Preset) -> Iterator[Row]:
         )  # fmt: skip
 
 
+def compiled(preset: Preset) -> Iterator[Row]:
+    """A step as it is against the same one through torch.compile, which takes a C++ compiler (or Triton) and time."""
+    case = StepCase.of(preset.size, 2 * preset.size, preset.width, preset.pixels, preset.device)
+    inside, coordinates = case.inside()
+    descent = Descent(steps=preset.steps, learning_rates=(1e-4, 1e-4), decay="none")
+    objective = torch.compile(inside.objective)
+    started = time.perf_counter()
+    minimise(objective, coordinates, replace(descent, steps=1))
+    waited = time.perf_counter() - started
+    plain, fused = seconds_of(
+        lambda: minimise(inside.objective, coordinates, descent), lambda: minimise(objective, coordinates, descent),
+        device=preset.device, rounds=preset.rounds,
+    )  # fmt: skip
+    yield Row(
+        what="weight-difference step against itself through torch.compile",
+        setting=f"N = {preset.size}, M = {2 * preset.size}, W = {preset.width}, inside the subspace, float32",
+        ours=1e3 * plain / preset.steps, theirs=1e3 * fused / preset.steps, unit="ms", ratio=fused / plain,
+        note=f"compiling took {waited:.0f} s",
+    )  # fmt: skip
+
+
 def memory(preset: Preset) -> Iterator[Row]:
     """Peaks of memory: against double back-propagation, and when the candidates double, with and without chunks."""
     case = StepCase.of(preset.size, 2 * preset.size, preset.width, preset.pixels, preset.device)
@@ -371,7 +393,10 @@ MEASUREMENTS: dict[str, Callable[..., Iterator[Row]]] = {
     "memory": memory,
     "growth": growth,
     "quality": quality,
+    "compiled": compiled,
 }
+USUAL = ",".join(name for name in MEASUREMENTS if name != "compiled")
+"""All but what takes a compiler."""
 
 
 def show(row: Row) -> None:
@@ -384,7 +409,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--preset", choices=PRESETS, default="cpu")
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "out/benchmarks")))
-    parser.add_argument("--only", default=",".join(MEASUREMENTS), help="comma-separated, from those by default")
+    parser.add_argument("--only", default=USUAL, help=f"comma-separated, of {', '.join(MEASUREMENTS)}")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     preset = PRESETS[options.preset]
