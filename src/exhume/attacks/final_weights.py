@@ -18,6 +18,7 @@ from exhume.attacks.pooling import agreement, merged
 from exhume.attacks.runs import Knobs, Range, Runs, first_guesses, follow
 from exhume.attacks.search_space import SearchSpace
 from exhume.attacks.subspace import InputSubspace
+from exhume.attacks.upper_layers import first_layer_only
 from exhume.errors import ExhumeError, Refusal
 from exhume.models.architecture import choose
 from exhume.progress import Progress
@@ -68,6 +69,9 @@ class FinalWeights(Attack):
     """Of the gates that backpropagation sees: ``sigmoid(a·z)`` for the derivative of a ReLU."""
     balance: float = 0.0
     """How far strong and weak directions of the first layer count alike, from 0 (as they are) to 1."""
+    upper_layers: float | None = None
+    """How much squares of what is left above the first layer count; None: not at all where those layers still show
+    their random start and the first does not, else in full."""
     box_weight: float = 10.0
     """Of values outside the pixel range: what all of them together cost, relative to explaining nothing."""
     floor_weight: float = 5.0
@@ -90,6 +94,8 @@ class FinalWeights(Attack):
             low, high = getattr(self, name)
             if not 0 < low <= high < math.inf:
                 raise ExhumeError(f"{type(self).__name__} needs two positive numbers for {name}, not {low, high}.")
+        if self.upper_layers is not None and not 0 <= self.upper_layers < math.inf:
+            raise ExhumeError(f"{type(self).__name__} needs upper_layers of at least 0, not {self.upper_layers}.")
 
     @abstractmethod
     def multipliers(self, view: AttackerView, candidates: int, span: InputSubspace | None) -> Multipliers:
@@ -145,7 +151,9 @@ class FinalWeights(Attack):
         inside = span is not None and self.within_span is not False and span.layer.reads_input
         space = SearchSpace.spanned_by(span, dtype) if inside and span is not None else SearchSpace(view.input_size)
         multipliers = self.multipliers(view, candidates, span)
-        problem = KktProblem.of(view, space, multipliers, balance=self.balance, dtype=dtype)
+        problem = KktProblem.of(
+            view, space, multipliers, balance=self.balance, upper_layers=self._upper_layers(view), dtype=dtype
+        )
         if self.natural_unit:
             probes = torch.randn(16, view.input_size, generator=generator).to(problem.target[0])
             problem = problem.with_natural_unit(space.project(self.spread[1] * probes), candidates)
@@ -155,6 +163,12 @@ class FinalWeights(Attack):
             box_weight=self.box_weight * a_candidate / view.input_size,
             floor_weight=self.floor_weight * a_candidate,
         )
+
+    def _upper_layers(self, view: AttackerView) -> float:
+        if self.upper_layers is not None:
+            return self.upper_layers
+        names = [name for name, _ in view.model.named_parameters()]
+        return 0.0 if first_layer_only(names, view.final) else 1.0
 
     def _result(
         self,
@@ -189,7 +203,8 @@ class FinalWeights(Attack):
                 "trials": trials,
                 "settings": [knobs.row(number) for number in range(len(knobs))],
                 "searched_dimensions": problem.space.dimension,
-                "chosen_by": "what each run leaves unexplained of the final weights; no training input was seen",
+                "upper_layers": self._upper_layers(view),
+                "chosen_by": "what each run leaves unexplained of the weights that count; no training input was seen",
                 **({} if span is None else {"training_size_estimate": span.rank}),
             },
         )

@@ -15,6 +15,7 @@ from exhume.attacks.dense_sums import DenseSums, Sharpness, Sums
 from exhume.attacks.gradient_sums import GradientSums, gradient_sums, squared_residual
 from exhume.attacks.multipliers import Multipliers
 from exhume.attacks.search_space import SearchSpace
+from exhume.attacks.upper_layers import WeighedSums, parted
 from exhume.attacks.weight_change import UNIT_PROBES, box_of, moved_into
 from exhume.records import AttackerView
 
@@ -37,6 +38,8 @@ class KktProblem:
     """By which multipliers are multiplied, so that one of order one suits the weights."""
     metric: Float[Tensor, "coordinate coordinate"] | None = None
     """How the first layer's residual is measured; see :func:`~exhume.attacks.weight_change.balanced`."""
+    in_coordinates: bool = True
+    """Whether the sums take coordinates of the space; otherwise they take inputs."""
 
     @classmethod
     def of(
@@ -49,16 +52,25 @@ class KktProblem:
         floor_weight: float = 5.0,
         unit: float = 1.0,
         balance: float = 0.0,
+        upper_layers: float = 1.0,
         dtype: torch.dtype = torch.float32,
     ) -> "KktProblem":
-        """Pose the problem of a view's final weights; nothing else of the view is looked at."""
+        """Pose the problem of a view's final weights; nothing else of the view is looked at.
+
+        ``upper_layers`` is how much squares above the first layer count.
+        """
         sums = gradient_sums(view, [view.final], dtype, gates_only=True)
         target = [view.final[name].double() for name in sums.names]
-        metric = None
+        metric, in_coordinates = None, isinstance(sums, DenseSums)
         if isinstance(sums, DenseSums):
             sums, target[0], metric = moved_into(space, sums, target[0], balance)
+        if upper_layers != 1.0:
+            first, _ = parted(sums.names)
+            sums = WeighedSums(sums, tuple(1.0 if name in first else upper_layers**0.5 for name in sums.names))
+            target = list(sums.weighed(tuple(target)))
         return cls(
             sums=sums,
+            in_coordinates=in_coordinates,
             target=tuple(weight.to(dtype) for weight in target),
             space=space,
             multipliers=multipliers,
@@ -71,7 +83,7 @@ class KktProblem:
 
     @property
     def size(self) -> float:
-        """The squared norm of the weights, what explaining nothing leaves over."""
+        """The squared norm of the weights as they count, what explaining nothing leaves over."""
         return float(sum(weight.double().square().sum() for weight in self.target))
 
     def inputs(self, free: Free) -> Float[Tensor, "candidate value"]:
@@ -93,7 +105,7 @@ class KktProblem:
         )
         by_duals, to_raw = pull(self.unit * to_duals[0])
         to_arguments = to_arguments if by_duals is None else to_arguments + by_duals
-        to_free = self.space.release(to_arguments if self._in_coordinates else self.space.pull(to_arguments))
+        to_free = self.space.release(to_arguments if self.in_coordinates else self.space.pull(to_arguments))
         if self.box is not None and self.box_weight > 0:
             inputs = self.inputs(free)
             violation = inputs - inputs.clamp(*self.box)
@@ -128,14 +140,10 @@ class KktProblem:
         mean = sum(squares) / len(squares)
         return replace(self, unit=(self.size / (mean * candidates)) ** 0.5) if mean > 0 else self
 
-    @property
-    def _in_coordinates(self) -> bool:
-        return isinstance(self.sums, DenseSums)
-
     def _network(self, at: Tensor) -> Tensor:
         return self.sums.outputs(at)[0]
 
     def _arguments(self, free: Tensor) -> Tensor:
         """Return what the sums take: dense ones were moved into the space, others take inputs."""
         coordinates = self.space.coordinates(free)
-        return coordinates if self._in_coordinates else self.space.inputs(coordinates)
+        return coordinates if self.in_coordinates else self.space.inputs(coordinates)
