@@ -51,6 +51,41 @@ def test_a_loss_of_the_users_own_is_as_good_as_its_name(decayed):
     assert torch.allclose(named.inputs, own.inputs, atol=1e-4)
 
 
+def squares_of(power):
+    """Return a new function on every call, of one name, as new processes would."""
+
+    def own_loss(outputs, targets):
+        return (outputs - targets).abs().pow(power).mean()
+
+    return own_loss
+
+
+def test_a_search_tied_to_the_users_own_loss_can_be_taken_up_by_another_process(decayed, tmp_path):
+    _, victim = decayed
+    view = replace(victim.view(), initial=None)
+    short, place = replace(TIED, restarts=1, steps=75, candidates=20), tmp_path / "attack.safetensors"
+    whole = replace(short, loss=squares_of(2)).run(view, device="cpu")
+
+    def stop(stage, done, total, note=""):
+        if done >= 50:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        replace(short, loss=squares_of(2)).run(view, device="cpu", progress=stop, checkpoint=place)
+    with pytest.raises(ExhumeError, match="other settings or data"):
+        replace(short, loss=squares_of(4)).run(view, device="cpu", checkpoint=place)
+    resumed = replace(short, loss=squares_of(2)).run(view, device="cpu", checkpoint=place)
+    assert replace(resumed, seconds=0.0) == replace(whole, seconds=0.0)
+
+
+def test_a_loss_for_another_number_of_outputs_is_told_apart_all_the_same():
+    def of_three(outputs, targets):
+        return (outputs.reshape(-1, 3) - targets).square().mean()
+
+    assert "of_three" in repr(Stationarity(loss=of_three))
+    assert repr(Stationarity(loss=of_three)) != repr(Stationarity(loss=squares_of(2)))
+
+
 @pytest.mark.parametrize("loss", ["mse", "huber", "bce", "ce"])
 def test_every_loss_can_be_tied_to(loss):
     data = exhume.load("digits", classes="odd-even", size=4, test=0)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from exhume.attacks.attack import Attack
 from exhume.attacks.hypergradients import Flat, Implicit, Inputs, LowerLevel, TrainingProblem, Unrolled, one_step
-from exhume.attacks.known_training import UserLoss, guessed_targets, known_loss
+from exhume.attacks.known_training import UserLoss, guessed_targets, known_loss, shown_by_what_it_does
 from exhume.attacks.multipliers import balanced_labels
 from exhume.attacks.optimisation import Decay, Descent, Minimum, Variables, minimise
 from exhume.attacks.starts import Start, start_from
@@ -84,6 +84,7 @@ class Bilevel(Attack):
     """Stop when so many steps did not lower the objective by a thousandth; 0: never."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "loss", shown_by_what_it_does(self.loss))
         for name, kind in (("lower", Lower), ("lower_start", From), ("precision", Precision), ("decay", Decay)):
             choose(name, getattr(self, name), get_args(kind))
         if isinstance(self.loss, str):

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 import torch
 
 from exhume.attacks.final_weights import FinalWeights
-from exhume.attacks.known_training import UserLoss, guessed_targets, known_loss
+from exhume.attacks.known_training import UserLoss, guessed_targets, known_loss, shown_by_what_it_does
 from exhume.attacks.multipliers import FreeMultipliers, Multipliers, TiedMultipliers, balanced_labels
 from exhume.attacks.subspace import InputSubspace
 from exhume.errors import ExhumeError, Refusal
@@ -37,6 +37,7 @@ class Stationarity(FinalWeights):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "loss", shown_by_what_it_does(self.loss))
         choose("multiplier", self.multiplier, get_args(Ties))
         if isinstance(self.loss, str):
             choose("loss", self.loss, get_args(LossName))
