@@ -21,7 +21,8 @@ def on_a_circle(turn: float) -> torch.Tensor:
     return 0.8 * torch.stack([angles.cos(), angles.sin()], 1)
 
 
-def test_points_on_a_circle_come_out_and_points_between_do_not():
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_points_on_a_circle_come_out_and_points_between_do_not(seed):
     labels = torch.arange(6) % 2
     data = Dataset(
         name="circle",
@@ -30,9 +31,9 @@ def test_points_on_a_circle_come_out_and_points_between_do_not():
         classes=("even", "odd"),
         bounds=(-1.0, 1.0),
     )
-    victim = exhume.train(data, device="cpu", **max_margin_recipe(width=100, steps=4000))
+    victim = exhume.train(data, device="cpu", seed=seed, **max_margin_recipe(width=300, steps=3000))
     attack = MaxMargin(
-        candidates=12, trials=1, restarts=48, steps=600, input_rate=(0.01, 0.05), multiplier_rate=(0.01, 0.05),
+        candidates=12, trials=1, restarts=8, steps=400, input_rate=(0.01, 0.05), multiplier_rate=(0.01, 0.05),
         spread=(0.1, 0.5), sharpness=(800.0, 830.0), within_span=False, rescale=False, similar=1.1,
         precision="float64",
     )  # fmt: skip
@@ -40,6 +41,10 @@ def test_points_on_a_circle_come_out_and_points_between_do_not():
     near, null = (torch.cdist(split.inputs, found.inputs).amin(1) for split in (data.train, data.holdout))
     assert float(near.max()) < 1e-2
     assert float(null.median()) > 0.1
+    # What edges fix are the six points and nothing else, and the attacker can tell.
+    assert len(found.diagnostics["edges_met"]) == found.diagnostics["determined_by_edges"] == 6
+    sure = found.inputs[:6]
+    assert float(torch.cdist(sure, data.train.inputs).amin(1).max()) < 1e-3
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from exhume.attacks.attack import Attack
+from exhume.attacks.edges import Edges, Meetings, meetings
 from exhume.attacks.input_span import input_span
 from exhume.attacks.kkt import KktProblem
 from exhume.attacks.multipliers import Multipliers
@@ -28,6 +29,8 @@ from exhume.training.resumption import Checkpoint, fingerprint
 Precision = Literal["float32", "tf32", "float64"]
 EXPLAINED = 0.1
 """Leaving no more than this share of the squared weights unexplained counts as converged."""
+OUTSIDE = 0.05
+"""How far outside the range of inputs a point may lie that edges fix, relative to its size."""
 KNOBS = ("input_rate", "multiplier_rate", "spread", "floor", "sharpness")
 
 
@@ -76,6 +79,9 @@ class FinalWeights(Attack):
     """Of values outside the pixel range: what all of them together cost, relative to explaining nothing."""
     floor_weight: float = 5.0
     """Of multipliers below the floor, likewise."""
+    edges: bool = True
+    """Whether to look where the edges of many first-layer units meet around the candidates: where they do, a training
+    input lies exactly."""
     rescale: bool | None = None
     """Whether to stretch every candidate over the pixel range; None: only where the first layer does not settle the
     scale of inputs, since a larger input and a smaller multiplier then explain the same."""
@@ -131,7 +137,7 @@ class FinalWeights(Attack):
             knobs, trials = stage.halved()
             runs = stage.pooled(knobs)
         stage.clear()
-        return self._result(view, problem, span, knobs, trials, runs)
+        return self._result(view, problem, span, knobs, trials, runs, generator)
 
     def _span(self, view: AttackerView) -> InputSubspace | None:
         span = None if self.within_span is False and self.candidates is not None else input_span(view)
@@ -178,6 +184,7 @@ class FinalWeights(Attack):
         knobs: Knobs,
         trials: list[dict[str, Any]],
         runs: Runs,
+        generator: torch.Generator,
     ) -> Reconstruction:
         order = runs.residuals.argsort()
         best = float(runs.residuals[order[0]])
@@ -189,11 +196,18 @@ class FinalWeights(Attack):
         means, confidence, leaders = merged(inputs.flatten(0, 1), agreed, self.similar)
         duals = torch.stack([problem.duals(runs.free[run], runs.raw[run]) for run in kept.tolist()]).flatten(0, 1)
         outcome = Outcome.CONVERGED if best <= EXPLAINED else Outcome.STALLED
+        pixels, places = self._pixels(view, problem, means), torch.tensor(leaders, device=duals.device)
+        met = self._meetings(view, problem, free.flatten(0, 1), generator)
+        if met is not None:
+            exact = self._pixels(view, problem, problem.inputs(met.points.to(means)), scale_is_open=False)
+            pixels, places = torch.cat([exact, pixels]), torch.cat([met.starts, places])
+            sure = torch.where(met.determined, 1.0, agreed[met.starts].double()).to(confidence)
+            confidence = torch.cat([sure, confidence])
         return Reconstruction(
-            inputs=self._pixels(view, problem, means),
-            certified=torch.zeros(len(means), dtype=torch.bool),
+            inputs=pixels,
+            certified=torch.zeros(len(pixels), dtype=torch.bool),
             confidence=confidence.float(),
-            duals=duals[leaders].float(),
+            duals=duals[places].float(),
             outcome=outcome,
             message=_sentence(outcome, best),
             history=runs.history.float(),
@@ -204,18 +218,38 @@ class FinalWeights(Attack):
                 "settings": [knobs.row(number) for number in range(len(knobs))],
                 "searched_dimensions": problem.space.dimension,
                 "upper_layers": self._upper_layers(view),
+                "edges_met": [] if met is None else met.counts.tolist(),
+                "determined_by_edges": 0 if met is None else int(met.determined.sum()),
                 "chosen_by": "what each run leaves unexplained of the weights that count; no training input was seen",
                 **({} if span is None else {"training_size_estimate": span.rank}),
             },
         )
 
-    def _pixels(self, view: AttackerView, problem: KktProblem, inputs: Tensor) -> Tensor:
+    def _meetings(
+        self, view: AttackerView, problem: KktProblem, free: Tensor, generator: torch.Generator
+    ) -> Meetings | None:
+        """Look where edges meet around the candidates of all runs, in the range that inputs have."""
+        edges = Edges.of(view, problem.space) if self.edges else None
+        if edges is None:
+            return None
+        met = meetings(edges, free.double(), generator)
+        if problem.box is None:
+            return met
+        inputs = problem.inputs(met.points.to(free)).double()
+        outside = inputs - inputs.clamp(*(bound.double() for bound in problem.box))
+        return met.take(outside.norm(dim=1) <= OUTSIDE * inputs.norm(dim=1))
+
+    def _pixels(
+        self, view: AttackerView, problem: KktProblem, inputs: Tensor, *, scale_is_open: bool | None = None
+    ) -> Tensor:
         """Return candidates in pixel units, inside the range that pixels have."""
         pixels = view.to_pixels(inputs.float())
         if view.bounds is None:
             return pixels
         low, high = view.bounds
-        if self.rescale if self.rescale is not None else problem.space.constant is None:
+        if scale_is_open is None:
+            scale_is_open = self.rescale if self.rescale is not None else problem.space.constant is None
+        if scale_is_open:
             flat = pixels.flatten(1)
             least, most = flat.amin(1, keepdim=True), flat.amax(1, keepdim=True)
             flat = low + (high - low) * (flat - least) / (most - least).clamp(min=1e-12)

@@ -30,7 +30,7 @@ from exhume.models.architecture import Architecture
 from exhume.models.convnet import ConvNet
 from exhume.progress import Progress
 from exhume.records import AttackerView, Calibration, Dataset, Outcome, Reconstruction, Split, Victim
-from exhume.records.comparison import SIMILAR
+from exhume.records.comparison import EXACT, SIMILAR
 from exhume.report.figures import HELD_OUT, TRAINED, plain_axes
 from exhume.training import train
 from exhume.training.kkt import kkt_report
@@ -66,6 +66,8 @@ class Case:
     attack: AttackName = "max-margin"
     settings: dict[str, Any] = field(default_factory=dict)
     """Of the attack, where they differ from its defaults."""
+    oracle: bool = False
+    """Whether the settings are chosen, among the same trials, by a look at the training images. For comparison only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +90,7 @@ def measure_case(case: Case, seed: int, bench: Bench) -> dict[str, Any]:
     data = drawn(case, seed)
     victim = trained(case, data, seed, bench)
     report = kkt_report(victim, data)
-    attack = attack_of(case)
-    view = replace(victim.view(), initial=None)
-    found = attack.run(view, seed=seed, device=bench.device, progress=bench.progress)
+    found = attacked(case, replace(victim.view(), initial=None), data, seed, bench)
     ranks = relative_ranks(found, data)
     level = ranks.level(FPR)
     similar = papers_count(found, data)
@@ -107,6 +107,9 @@ def measure_case(case: Case, seed: int, bench: Bench) -> dict[str, Any]:
         "auc": ranks.auc,
         "size_estimate": found.diagnostics.get("training_size_estimate"),
         "residual": min(found.diagnostics["residuals"]),
+        "upper_layers": found.diagnostics.get("upper_layers"),
+        "exact": exactly_recovered(found, data),
+        "points_of_edges": len(found.diagnostics.get("edges_met", ())),
         "candidates": len(found),
         "attack": found.attack,
         "attack_seconds": found.seconds,
@@ -115,7 +118,7 @@ def measure_case(case: Case, seed: int, bench: Bench) -> dict[str, Any]:
         "kkt_residual": report.residual,
         "kkt_margin_residual": report.margin_residual,
         "kkt_layers": report.layers,
-        "oracle": oracle_choice(found, data),
+        "oracle": case.oracle,
     } | gallery(found, data)
 
 
@@ -197,6 +200,20 @@ class NoiseInSpan(Attack):
         )
 
 
+def attacked(case: Case, view: AttackerView, data: Dataset, seed: int, bench: Bench) -> Reconstruction:
+    """Run the attack of a case; with an oracle, under the settings of each of its trials, and keep the best result."""
+    attack = attack_of(case)
+    found = attack.run(view, seed=seed, device=bench.device, progress=bench.progress)
+    if not case.oracle:
+        return found
+    rivals = []
+    for trial in found.diagnostics["trials"]:
+        pinned = {name: (value, value) for name, value in trial["settings"].items()}
+        alone = replace(attack, **{"trials": 1, **pinned})
+        rivals.append(alone.run(view, seed=seed, device=bench.device, progress=bench.progress))
+    return max(rivals, key=lambda rival: relative_ranks(rival, data).level(FPR).recovered)
+
+
 def attack_of(case: Case) -> Attack:
     """Build the attack of a case."""
     if case.attack == "noise":
@@ -247,12 +264,13 @@ def _best_matches(candidates: Tensor, every: Tensor) -> tuple[Tensor, Tensor]:
     return best, place
 
 
-def oracle_choice(found: Reconstruction, data: Dataset) -> dict[str, Any]:
-    """Tell what choosing candidates by a look at the training images would have shown, for comparison only."""
-    _, place = _best_matches(found.inputs, data.train.inputs)
-    by_confidence = found.confidence.argsort(descending=True)[: len(data.train)]
-    chosen = set(place.tolist())
-    return {"shared_with_confident_choice": len(chosen & set(by_confidence.tolist())), "chosen": len(chosen)}
+def exactly_recovered(found: Reconstruction, data: Dataset) -> int:
+    """Count training images of which no pixel is further than about five grey levels from a point that edges fix."""
+    fixed = found.inputs[: len(found.diagnostics.get("edges_met", ()))].flatten(1)
+    if not len(fixed):
+        return 0
+    nearest = torch.cdist(data.train.inputs.flatten(1).to(fixed), fixed, p=float("inf")).amin(1)
+    return int((nearest < EXACT).sum())
 
 
 def gallery(found: Reconstruction, data: Dataset, most: int = 20) -> dict[str, Tensor]:
@@ -328,6 +346,7 @@ COLUMNS = {
     "similar": "SSIM > 0.4",
     "similar_null": "its null",
     "correlated": "by correlation at 1 % FPR",
+    "exact": "exact",
     "kkt_residual": "KKT residual",
     "residual": "unexplained",
     "attack_seconds": "seconds",
@@ -392,12 +411,47 @@ CIFAR = Case(
 SMALL_CIFAR = replace(
     CIFAR, size=60, strangers=400, width=300, train_steps=2500, settings=QUICK | {"restarts": 3, "oversampling": 2.0}
 )
+ALL_LAYERS: dict[str, Any] = {"upper_layers": 1.0}
+"""As the papers count: every layer alike."""
+TWO_CLASSES = replace(SMALL_CIFAR, size=40, width=200)
 REGRESSION = Case(label="", loss="mse", lr=0.3, attack="tied")
 WEIGHT_DECAYS = tuple(
     Case(label=f"{decay:g}", weight_decay=decay, attack="max-margin") for decay in (0.0, 2e-4, 1e-3, 3e-3)
 )
 AXES: dict[str, tuple[str, str, dict[Preset, Plan]]] = {
     "weight-decay": ("weight decay", "recovered images against weight decay", _plans(WEIGHT_DECAYS)),
+    "decay-binary": (
+        "weight decay",
+        "weight decay on two classes of CIFAR-10, with every layer counted alike as in the papers, and by default",
+        _plans(
+            tuple(
+                replace(
+                    TWO_CLASSES,
+                    label=f"{decay:g}{name}",
+                    weight_decay=decay,
+                    settings=TWO_CLASSES.settings | counted,
+                )
+                for name, counted in ((", all layers", ALL_LAYERS), ("", {}))
+                for decay in (0.0, 2e-3)
+            )
+        ),
+    ),
+    "exact": (
+        "weight decay",
+        "images that come out exactly, where the edges of units meet, of ten",
+        _plans(tuple(replace(case, size=10, width=400) for case in WEIGHT_DECAYS)),
+    ),
+    "choice": (
+        "settings",
+        "settings chosen by what is left unexplained, and by an oracle that sees the training images",
+        _plans(
+            tuple(
+                Case(label=f"{name}, decay {decay:g}", weight_decay=decay, oracle=oracle)
+                for decay in (0.0, 1e-3)
+                for name, oracle in (("residual", False), ("oracle", True))
+            )
+        ),
+    ),
     "classes": (
         "classes",
         "two classes against ten, at the same number of images",
@@ -412,7 +466,7 @@ AXES: dict[str, tuple[str, str, dict[Preset, Plan]]] = {
     "width": (
         "units a layer",
         "neurons a training image",
-        _plans(tuple(Case(label=str(width), width=width, weight_decay=1e-3) for width in (40, 80, 160, 320))),
+        _plans(tuple(Case(label=str(width), width=width, weight_decay=1e-3) for width in (40, 80, 160, 320, 640))),
     ),
     "loss": (
         "loss",
