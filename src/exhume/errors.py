@@ -2,13 +2,13 @@
 
 
 def in_a_line(error: BaseException) -> str:
-    r"""Return the start of the first line of an error, which is where libraries say what is wrong.
+    r"""Return the first sentence of an error, which is where libraries say what is wrong.
 
-    >>> in_a_line(ValueError("the file is too short.\nExpected 3 bytes, got 1"))
+    >>> in_a_line(ValueError("the file is too short. This is an internal error.\nExpected 3 bytes, got 1"))
     'the file is too short'
     """
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0][:160].rstrip(". ")
+    return lines[0].partition(". ")[0][:160].rstrip(". ")
 
 
 class ExhumeError(Exception):

@@ -25,7 +25,7 @@ def network():
     return nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 1))
 
 def broken():
-    raise RuntimeError("no such luck")
+    raise RuntimeError("no such luck\\nand a second line")
 
 def nothing():
     return None

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from exhume.errors import RecordError, WeightsError
+from exhume.errors import ExhumeError, RecordError, WeightsError
 from exhume.models.mlp import MLP
-from exhume.records import AttackerView, Dataset, Outcome, Reconstruction, Split, Victim
+from exhume.records import AttackerView, Dataset, Outcome, Reconstruction, Split, Victim, count_outputs
 from exhume.storage import save_bundle
 
 # The run-time shape checker samples containers with the random module, also within strategies.
@@ -396,3 +396,27 @@ def test_pixels_and_model_inputs_are_inverse_and_the_box_is_theirs() -> None:
     assert box is not None
     assert box[0].tolist() == [-0.25] * 4
     assert box[1].tolist() == [0.75] * 4
+
+
+def test_outputs_are_counted_as_users_run_the_model_and_leave_it_as_it_was() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 3))
+    model[4].eval()
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    modes = [module.training for module in model.modules()]
+    assert count_outputs(model, (1, 2, 2)) == 3
+    assert [module.training for module in model.modules()] == modes
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+
+
+class Many(nn.Linear):
+    """Returns its outputs under a name, as models of some libraries do."""
+
+    def forward(self, inputs: Tensor) -> Any:
+        return {"logits": super().forward(inputs)}
+
+
+@pytest.mark.parametrize(("model", "said"), [(nn.Linear(5, 2), r"\(4,\)"), (Many(4, 2), "returns a dict")])
+def test_a_model_that_takes_or_returns_something_else_is_told_so_in_a_sentence(model: nn.Module, said: str) -> None:
+    with pytest.raises(ExhumeError, match=said) as refusal:
+        count_outputs(model, (4,))
+    assert "\n" not in str(refusal.value)

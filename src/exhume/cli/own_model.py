@@ -17,7 +17,7 @@ from exhume.auditing import find_base, find_seed, seeded
 from exhume.auditing.start_search import Found
 from exhume.checkpoints import load_weights
 from exhume.cli.attack_settings import plain_value
-from exhume.errors import ExhumeError, WeightsError
+from exhume.errors import ExhumeError, WeightsError, in_a_line
 from exhume.progress import Progress, silent
 from exhume.records import AttackerView, StartEvidence, count_outputs
 from exhume.records.record import Bounds
@@ -59,10 +59,7 @@ def own_view(own: OwnModel, progress: Progress = silent) -> tuple[AttackerView, 
     seeds = parse_seeds(own.initial)
     factory = find_factory(own.model)
     network = build_model(factory, own.model)
-    try:
-        count_outputs(network, shape)
-    except Exception as error:  # the owner's code may raise anything
-        raise ExhumeError(f"The model does not take inputs of shape {shape}: {error}") from error
+    count_outputs(network, shape)  # says so at once where the model does not take such inputs
     names = network.state_dict().keys()
     view = AttackerView(
         model=network,
@@ -128,7 +125,7 @@ def build_model(factory: Callable[..., Any], name: str, **arguments: int) -> nn.
     try:
         model = factory(**arguments)
     except Exception as error:  # the owner's code may raise anything
-        raise ExhumeError(f"{name}() failed: {type(error).__name__}: {error}") from error
+        raise ExhumeError(f"{name}() failed: {type(error).__name__}: {in_a_line(error)}.") from error
     if not isinstance(model, nn.Module):
         raise ExhumeError(f"{name}() returned a {type(model).__name__}, not an nn.Module.")
     if not any(True for _ in model.parameters()):
@@ -156,7 +153,7 @@ def _import(place: str) -> ModuleType:
     except ModuleNotFoundError as error:
         raise ExhumeError(f"{place} cannot be imported: there is no module {error.name!r}.") from error
     except Exception as error:  # the owner's code may raise anything
-        raise ExhumeError(f"{place} cannot be imported: {type(error).__name__}: {error}") from error
+        raise ExhumeError(f"{place} cannot be imported: {type(error).__name__}: {in_a_line(error)}.") from error
 
 
 def _import_file(file: Path) -> ModuleType:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from exhume.errors import RecordError, WeightsError
+from exhume.errors import ExhumeError, RecordError, WeightsError, in_a_line
 from exhume.models.architecture import Architecture
 from exhume.records.record import Bounds, Record, fits, pair, present
 from exhume.storage import group, load_bundle, save_bundle, ungroup
@@ -217,7 +217,25 @@ def _unpack_network(path: Path | str, kind: str) -> dict[str, Any]:
 
 
 def count_outputs(model: nn.Module, input_shape: tuple[int, ...]) -> int:
-    """Return how many outputs a model gives for one input."""
+    """Return how many outputs a model gives for one input.
+
+    Raises:
+        ExhumeError: when the model does not take an input of this shape, or returns anything but a tensor.
+    """
     weight = next(iter(model.parameters()))
-    with torch.no_grad():
-        return int(model(torch.zeros(1, *input_shape, dtype=weight.dtype, device=weight.device)).numel())
+    nothing = torch.zeros(1, *input_shape, dtype=weight.dtype, device=weight.device)
+    was_training = [module for module in model.modules() if module.training]
+    try:
+        # As users run it: normalisation in training takes no single example, and would learn from this one.
+        with torch.no_grad():
+            given = model.eval()(nothing)
+    except Exception as error:  # the owner's code may raise anything
+        raise ExhumeError(f"The model does not take inputs of shape {input_shape} ({in_a_line(error)}).") from error
+    finally:
+        for module in was_training:
+            module.training = True
+    if not isinstance(given, Tensor):
+        raise ExhumeError(
+            f"The model returns a {type(given).__name__}; wrap it so that it returns the tensor of its outputs alone."
+        )
+    return given.numel()
