@@ -126,6 +126,18 @@ def test_what_was_found_is_not_searched_for_again(tmp_path: Path):
     assert (tmp_path / "tally").read_text() == "xxx"
 
 
+def test_what_was_found_costs_nothing_when_the_budget_is_spent(tmp_path: Path):
+    attack = Counting(tally=str(tmp_path / "tally"))
+    audit(trained(), digits(), attacks=[attack], folder=tmp_path / "audit")
+    again = audit(trained(), digits(), attacks=[GateCertificate(), attack], budget=0.0, folder=tmp_path / "audit")
+    assert list(again.audits) == ["counting"]
+    assert {one.attack: one.fate for one in again.assessments} == {
+        "gate-certificate": "not run: the budget was spent",
+        "counting": "ran",
+    }
+    assert (tmp_path / "tally").read_text() == "x"
+
+
 @pytest.mark.parametrize("damage", ["cut the result", "drop the word", "spoil the word"])
 def test_a_result_that_is_not_whole_is_not_believed(damage: str, tmp_path: Path):
     attack, file = Counting(tally=str(tmp_path / "tally")), tmp_path / "reconstruction.safetensors"

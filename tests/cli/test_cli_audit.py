@@ -129,6 +129,22 @@ def test_the_final_weights_alone_are_attacked_by_what_applies_or_reported_as_unt
     assert "Nothing was tested" in (tmp_path / "report.html").read_text()
 
 
+def test_an_audit_keeps_what_another_attack_found_in_the_same_network_and_nothing_else(
+    theirs: Path, tmp_path: Path
+) -> None:
+    quick = ["--set=weight-difference.steps=20"]
+    assert audit(theirs, tmp_path, "--attacks=weight-difference", *quick) == 0
+    kept = (tmp_path / "weight-difference" / "reconstruction.safetensors").read_bytes()
+    assert audit(theirs, tmp_path, "--attacks=gate-certificate") == 0
+    assert (tmp_path / "weight-difference" / "reconstruction.safetensors").read_bytes() == kept
+    assert audit(theirs, tmp_path, "--budget=0", *quick) == 0
+    assert account(tmp_path)["attacks"].keys() == {"gate-certificate"}, "proven: the other is not needed"
+    assert audit(theirs, tmp_path, "--attacks=gate-certificate,weight-difference", "--budget=0", *quick) == 0
+    assert account(tmp_path)["attacks"].keys() == {"gate-certificate", "weight-difference"}, "both found, none run"
+    assert audit(theirs, tmp_path, "--budget=0", start=None) == 3
+    assert not list(tmp_path.glob("*/reconstruction.safetensors")), "about a network whose start was known"
+
+
 def test_what_is_known_of_the_training_reaches_the_report(theirs: Path, tmp_path: Path) -> None:
     assert audit(theirs, tmp_path, "--trained-with=optimiser=sgd", "--trained-with=augmentation=flips") == 0
     told = account(tmp_path)

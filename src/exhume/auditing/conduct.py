@@ -10,7 +10,7 @@ import torch
 from exhume.attacks.attack import Attack
 from exhume.auditing.applicability import assess
 from exhume.auditing.catalogue import attack_name, known_attacks
-from exhume.auditing.keeping import kept_or_run
+from exhume.auditing.keeping import kept, kept_or_run, request_of
 from exhume.auditing.measuring import measured
 from exhume.devices import resolve_device
 from exhume.errors import ExhumeError, Refusal
@@ -30,8 +30,10 @@ BUDGET_MINUTES = 10.0
 """For attacks that nobody asked for by name."""
 
 RAN = "ran"
+_STOPPED = "stopped when the budget was spent; a larger one continues from there"
 Run = Callable[[str, Attack, float], Reconstruction]
-"""From an attack's name, the attack and the seconds it may take to what it found."""
+"""From an attack's name, the attack and the seconds it may take to what it found, now or before; what was found before
+takes none, so that it is returned even when there are none left. Raises :class:`OutOfTime` otherwise."""
 
 
 class OutOfTime(KeyboardInterrupt):
@@ -76,13 +78,19 @@ def audit(
     place = None if folder is None else Path(folder)
 
     def run(name: str, attack: Attack, seconds: float) -> Reconstruction:
+        file = None if place is None else place / name / "reconstruction.safetensors"
+        answered = None if file is None else kept(file, request_of(attack, view, seed))
+        if answered is not None:
+            return answered
+        if seconds <= 0:
+            raise OutOfTime
         heard = within(seconds, progress)
-        if place is None:
+        if place is None or file is None:
             return attack.run(view, seed=seed, device=device, progress=heard)
         return kept_or_run(
             attack,
             view,
-            file=place / name / "reconstruction.safetensors",
+            file=file,
             checkpoint=place / name / "checkpoints" / f"{name}.safetensors",
             seed=seed,
             device=device,
@@ -122,7 +130,7 @@ def conduct(
     fates: list[Assessment] = []
     for one in planned:
         left = float("inf") if deadline is None else deadline - time.monotonic()
-        reason = _not_to_run(one, found, left, is_auto=is_auto)
+        reason = _not_to_run(one, found, is_auto=is_auto)
         if reason is not None:
             fates.append(replace(one, fate=reason))
             continue
@@ -133,7 +141,7 @@ def conduct(
                 raise
             fates.append(replace(one, applies=Applicability.DOES_NOT, reasons=(str(refusal),)))
         except OutOfTime:
-            fates.append(replace(one, fate="stopped when the budget was spent; a larger one continues from there"))
+            fates.append(replace(one, fate=_STOPPED if left > 0 else "not run: the budget was spent"))
         else:
             fates.append(replace(one, fate=RAN))
     return found, tuple(fates)
@@ -151,13 +159,13 @@ def within(seconds: float, progress: Progress = silent) -> Progress:
     return heard
 
 
-def _not_to_run(one: Assessment, found: Mapping[str, Reconstruction], left: float, *, is_auto: bool) -> str | None:
+def _not_to_run(one: Assessment, found: Mapping[str, Reconstruction], *, is_auto: bool) -> str | None:
     """Say why an attack is not run; None when it is to run."""
     if one.applies is Applicability.DOES_NOT:
         return "" if is_auto else None
     if is_auto and any(before.outcome is Outcome.CERTIFIED for before in found.values()):
         return "not needed: every training input is proven already"
-    return "not run: the budget was spent" if left <= 0 else None
+    return None
 
 
 def _named(attacks: Sequence[Attack]) -> dict[str, Attack]:

@@ -54,6 +54,15 @@ def kept(file: Path, request: str) -> Reconstruction | None:
         return None
 
 
+def is_about(file: Path, view: AttackerView) -> bool:
+    """Tell whether what lies in ``file`` was found in this view, whatever the attack's settings and seed."""
+    try:
+        said = json.loads(file.with_name(REQUEST).read_text())
+        return bool(said["request"] == _request(said["attack"], view, said["seed"]))
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+
+
 def forget(file: Path) -> None:
     """Remove a result, the word that it is whole first."""
     file.with_name(REQUEST).unlink(missing_ok=True)
@@ -62,10 +71,14 @@ def forget(file: Path) -> None:
 
 def request_of(attack: Attack, view: AttackerView, seed: int) -> str:
     """Return a digest of everything that decides what an attack finds, but the device."""
+    return _request(repr(attack), view, seed)
+
+
+def _request(attack: str, view: AttackerView, seed: int) -> str:
     ends = {"initial": view.initial or {}, "final": view.final}
     names = [(end, name) for end, weights in ends.items() for name in sorted(weights)]
     values = {
-        "attack": repr(attack),
+        "attack": attack,
         "seed": seed,
         "version": __version__,
         "names": names,

@@ -10,6 +10,7 @@ from exhume.attacks.attack import Attack
 from exhume.auditing import Condition, account, prices, write_junit
 from exhume.auditing.catalogue import known_attacks
 from exhume.auditing.conduct import BUDGET_MINUTES, conduct
+from exhume.auditing.keeping import is_about
 from exhume.auditing.measuring import measured
 from exhume.cli import options
 from exhume.cli.attack import own_model, place_and_view
@@ -79,8 +80,10 @@ def audit_command(
         is_auto, limit = not wanted, budget if budget is not None or wanted else BUDGET_MINUTES
         with folder.open():
             found, assessments = conduct(view, attacks, run_one, is_auto=is_auto, budget=limit)
-            for name in known_attacks().keys() - found.keys():  # what another audit left is not about this one
-                RunFolder(folder.path / name).clear_attack()
+            for name in known_attacks().keys() - found.keys():
+                place = RunFolder(folder.path / name)
+                if not is_about(place.reconstruction, view):  # left by an audit of another network
+                    place.clear_attack()
         tell_assessments(voice, assessments)
         seen = view.to(resolve_device(device))
         dossier = Dossier(

@@ -9,7 +9,7 @@ from typing import Any
 from exhume.attacks.attack import Attack
 from exhume.auditing import account
 from exhume.auditing.catalogue import by_cost
-from exhume.auditing.conduct import within
+from exhume.auditing.conduct import OutOfTime, within
 from exhume.auditing.keeping import kept, kept_or_run, request_of
 from exhume.cli.attack_settings import build_attacks, build_every
 from exhume.cli.run_folder import RunFolder
@@ -155,6 +155,8 @@ def run_in(
         if answered is not None and place.result.exists():
             voice.note(f"{place.path} holds what {name} found already.")
             return answered
+        if answered is None and seconds <= 0:
+            raise OutOfTime
         with voice.progress(checkpoint) as progress:
             result = kept_or_run(
                 attack,
