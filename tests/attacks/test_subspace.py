@@ -1,5 +1,7 @@
 """The input subspace: the rank is the training-set size, the column space holds the inputs, noise is measured right."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from gate_victims import draw, view_of, with_constant, with_final
@@ -110,6 +112,13 @@ def test_the_factor_of_weight_decay_is_found(source, width, momentum):
 
 
 class TestRefusals:
+    @pytest.mark.parametrize("zeroed", ["initial", "final"])
+    def test_layers_of_zeros(self, zeroed):
+        view = view_of(draw(size=12))
+        zeros = {name: torch.zeros_like(weight) for name, weight in view.final.items()}
+        with pytest.raises(Refusal, match="no visible rank"):
+            input_subspace(replace(view, **{zeroed: zeros}))
+
     def test_as_many_inputs_as_values(self):
         with pytest.raises(Refusal, match="no visible rank"):
             input_subspace(view_of(draw("breast-cancer", size=40)))

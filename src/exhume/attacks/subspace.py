@@ -158,8 +158,9 @@ def _best_gap(spectrum: Tensor, above: int) -> int:
 
 
 def _relative(noise: float, layer: FirstLayer) -> float:
-    """Return noise relative to the size of a weight."""
-    return noise / float(layer.before.pow(2).mean().sqrt())
+    """Return noise relative to the size of a weight; to a start of zeros everything is large."""
+    size = float(layer.before.pow(2).mean().sqrt())
+    return noise / max(size, torch.finfo(torch.float64).tiny)
 
 
 def _stands_clear(spectrum: Tensor, rank: int) -> bool:
@@ -173,6 +174,8 @@ def noise_floor(spectrum: Float[Tensor, " value"], shape: tuple[int, ...]) -> fl
     lies for unit noise says the law of Marchenko and Pastur.
     """
     small, large = min(shape), max(shape)
+    if small == 0:  # nothing moved
+        return 0.0
     ratio = small / large
     low, high = (1 - ratio**0.5) ** 2, (1 + ratio**0.5) ** 2
     grid = torch.linspace(low, high, 20_001, dtype=torch.float64)[1:-1]
@@ -200,7 +203,10 @@ def weight_decay_factor(layer: FirstLayer) -> float:
     left = torch.randn(size, units, generator=generator, dtype=torch.float64).to(layer.before.device)
     right = torch.randn(values, size, generator=generator, dtype=torch.float64).to(layer.before.device)
     before, after = left @ layer.before @ right, left @ layer.after @ right
-    eigenvalues = torch.linalg.eigvals(torch.linalg.solve(before, after)).cpu()
+    pencil, is_singular = torch.linalg.solve_ex(before, after)
+    if bool(is_singular) or not bool(pencil.isfinite().all()):  # a start of zeros, which decay leaves as it is
+        return 1.0
+    eigenvalues = torch.linalg.eigvals(pencil).cpu()
     real = eigenvalues.real[eigenvalues.imag.abs() < 1e-2].sort().values
     if len(real) < 8:
         return 1.0
