@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--faces", help="the faces as a file, where they cannot be fetched")
     parser.add_argument("--patience", type=int, default=GateCertificate.patience)
     asked = parser.parse_args()
-    warm = WeightDifference(steps=asked.warm) if asked.warm else None
+    warm = WeightDifference(steps=asked.warm, midway=0.0) if asked.warm else None
     attack = GateCertificate(warm_start=warm, patience=asked.patience)
     asked.out.mkdir(parents=True, exist_ok=True)
     where = torch.cuda.get_device_name() if torch.cuda.is_available() and asked.device != "cpu" else "CPU"

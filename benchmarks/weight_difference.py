@@ -8,6 +8,7 @@ should be 0). Rows are written to ``weight_difference.json`` as they come, so a 
 """
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -49,6 +50,9 @@ CASES = {
     "mnist-200": Case("mnist", 200, 1024, reference=(59.1, 135, 10)),
     "cifar-200": Case("cifar-10", 200, 2048, classes="animal-vehicle", reference=(83.4, 148, 0)),
     "mnist-500": Case("mnist", 500, 4096, reference=(47.3, 251, 0)),
+    "mnist-50-crowded": Case("mnist", 50, 256),
+    "mnist-60-crowded": Case("mnist", 60, 512),
+    "cifar-50-crowded": Case("cifar-10", 50, 256, classes="animal-vehicle"),
 }
 USUAL = "mnist-100,mnist-200,cifar-200"
 
@@ -57,6 +61,7 @@ def variants(sweep: bool, cuda: bool) -> dict[str, WeightDifference]:
     """The attacks to compare; the last group only to choose defaults from."""
     chosen = {
         "default": WeightDifference(),
+        "never midway": WeightDifference(midway=0.0),
         "midpoint": WeightDifference(features="midpoint"),
         "middle and end": WeightDifference(features=(0.5, 1.0)),
     }
@@ -104,21 +109,18 @@ def count(found: exhume.Reconstruction, data: exhume.Dataset) -> dict[str, int]:
 
 
 def measure(
-    name: str, case: Case, attacks: dict[str, WeightDifference], options: argparse.Namespace
+    name: str, case: Case, attacks: dict[str, WeightDifference], seed: int, options: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    data = exhume.load(
-        case.source, classes=case.classes, size=case.size, test=0, seed=options.seed, data_dir=options.data_dir
-    )
+    data = exhume.load(case.source, classes=case.classes, size=case.size, test=0, seed=seed, data_dir=options.data_dir)
     started = time.perf_counter()
-    victim = exhume.train(
-        data, model=exhume.MLP(width=case.width), device=options.device, seed=options.seed, **case.training
-    )
+    victim = exhume.train(data, model=exhume.MLP(width=case.width), device=options.device, seed=seed, **case.training)
     trained = time.perf_counter() - started
     print(f"{name}: trained in {trained:.1f} s to a loss of {victim.result['loss']:.1e}", flush=True)
     rows = []
     for label, attack in attacks.items():
         row: dict[str, Any] = {
             "case": name,
+            "seed": seed,
             "N": case.size,
             "W": case.width,
             "variant": label,
@@ -128,7 +130,7 @@ def measure(
             "training_loss": victim.result["loss"],
         }
         try:
-            found = attack.run(victim.view(), seed=options.seed, device=options.device)
+            found = attack.run(victim.view(), seed=seed, device=options.device)
             row |= count(found, data) | {
                 "seconds": found.seconds,
                 "candidates": len(found),
@@ -165,6 +167,7 @@ def main() -> None:
     parser.add_argument("--variants", default=None, help="comma-separated; all by default")
     parser.add_argument("--sweep", action="store_true", help="try the settings that defaults were chosen from")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=1, help="how many, from --seed on")
     options = parser.parse_args()
     cuda = torch.cuda.is_available() and options.device != "cpu"
     attacks = variants(options.sweep, cuda)
@@ -174,9 +177,9 @@ def main() -> None:
     results: dict[str, Any] = {"machine": machine, "torch": torch.__version__, "rows": []}
     print(machine, torch.__version__, flush=True)
     options.out.mkdir(parents=True, exist_ok=True)
-    for name in options.cases.split(","):
+    for name, seed in itertools.product(options.cases.split(","), range(options.seed, options.seed + options.seeds)):
         try:
-            results["rows"] += measure(name, CASES[name], attacks, options)
+            results["rows"] += measure(name, CASES[name], attacks, seed, options)
         except Exception:  # a victim that cannot be trained must not cost the others
             traceback.print_exc()
         (options.out / "weight_difference.json").write_text(json.dumps(results, indent=2))

@@ -298,7 +298,7 @@ def test_restarts_stop_when_everything_is_proven():
 
 
 def test_problems_of_one_network_share_its_weights(views):
-    problem, *_ = EXACT._pose(views[0])
+    problem = EXACT._pose(views[0]).problems[0]
     together = WeightChange.side_by_side([problem, replace(problem, dual_unit=2.0)])
     assert together.sums is problem.sums
     assert together.target is problem.target

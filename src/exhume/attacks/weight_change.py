@@ -37,6 +37,8 @@ class WeightChange:
     sharpness: tuple[float, float]
     """At the beginning and at the end of a run."""
     dual_unit: float | Float[Tensor, "run 1 1 1"]
+    points: int
+    """At how many sets of weights gradients are taken."""
     metric: Float[Tensor, "*run coordinate coordinate"] | None = None
     """How the first layer's residual is measured; see :func:`balanced`."""
     thin: Targets | None = None
@@ -80,6 +82,7 @@ class WeightChange:
             box_weight=box_weight,
             sharpness=sharpness,
             dual_unit=dual_unit,
+            points=len(points),
             metric=None if metric is None else metric.to(dtype),
         )
 
@@ -115,7 +118,7 @@ class WeightChange:
         """
         if not isinstance(self.sums, DenseSums) or self.target[0].dtype == torch.float64:
             return self
-        rows = candidates * len(self.sums.weights[0])
+        rows = candidates * self.points
         return replace(self, thin=tuple(compact(change, rows) for change in self.target))
 
     def rounded(self, dtype: torch.dtype) -> "WeightChange":

@@ -4,22 +4,21 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeVar, get_args
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 import torch
 
 from exhume.attacks.attack import Attack
 from exhume.attacks.first_layer import FirstLayer, first_layer
-from exhume.attacks.optimisation import Decay, Descent, Minimum, Variables, minimise, minimise_together
+from exhume.attacks.optimisation import Decay, Minimum, Variables
 from exhume.attacks.search_space import SearchSpace
 from exhume.attacks.subspace import InputSubspace, input_subspace
 from exhume.attacks.weight_change import WeightChange
-from exhume.devices import short_products
+from exhume.attacks.weight_search import Search, Stage
 from exhume.errors import ExhumeError, Refusal
 from exhume.models.architecture import choose
 from exhume.progress import Progress
 from exhume.records import AttackerView, Outcome, Reconstruction, Weights, count_outputs
-from exhume.training.resumption import Checkpoint, fingerprint
 
 Features = Literal["auto", "initial", "final", "midpoint", "both"]
 Precision = Literal["float32", "tf32", "mixed", "float64"]
@@ -30,6 +29,8 @@ SHARPNESS = (10.0, 100.0)
 """Of a network whose features moved: gates that flipped during training are half open, and so are gates this soft."""
 LINEARISED_SHARPNESS = (10.0, 1000.0)
 """Of a linearised network, whose gates never moved: what the last softness leaves unexplained hides weak inputs."""
+CROWDED = 10
+"""Units of the first layer a training input, below which a search begins half way between both ends."""
 COARSE_SHARE = {"tf32": 1.0, "mixed": 0.8}
 """The share of steps, the first ones, in which a GPU may round the factors of matrix products."""
 
@@ -57,6 +58,10 @@ class WeightDifference(Attack):
     half way between the ends, costs half as much as ``both``. Or the places of any points on the straight line between
     the ends, such as ``(0.5, 1.0)`` for the midpoint and the end.
     """
+    midway: float | None = None
+    """The share of steps, the first ones, that take gradients half way between the points, where ``features`` has
+    several. None: half of them where the network is crowded, with fewer than ten units a training input, since more
+    inputs take shape there (and at half the cost) before the points tell what is left; none elsewhere."""
     balance: float = 0.5
     """How far strong and weak directions of the first layer's change count alike, from 0 (as they are) to 1.
 
@@ -94,6 +99,8 @@ class WeightDifference(Attack):
     def __post_init__(self) -> None:
         if isinstance(self.features, str):
             choose("features", self.features, get_args(Features))
+        if self.midway is not None and not 0 <= self.midway <= 1:
+            raise ExhumeError(f"WeightDifference needs a share of steps between 0 and 1 for midway, not {self.midway}.")
         choose("precision", self.precision, get_args(Precision))
         choose("decay", self.decay, get_args(Decay))
         choose("dual_unit", self.dual_unit, get_args(DualUnit))
@@ -119,6 +126,7 @@ class WeightDifference(Attack):
         """Return the settings of Loo et al. (2023): all pixels free, 80 000 steps, softplus from 10 to 200."""
         return cls(
             oversampling=2.0,
+            midway=0.0,
             balance=0.0,
             within_subspace=False,
             steps=80_000,
@@ -157,86 +165,63 @@ class WeightDifference(Attack):
         Every run ends as it would alone, up to rounding.
         """
         posed = {number: self._pose(view) for number, view in {id(view): view for view in views}.items()}
-        tasks = [(view, *posed[id(view)]) for view in views]
-        starts, problems = [], []
-        for (view, problem, candidates, _), generator in zip(tasks, generators, strict=True):
-            start = self._guesses(view, problem, candidates, generator)
-            starts.append(start)
-            problems.append(problem.with_natural_unit(*start) if self.dual_unit == "natural" else problem)
-        ends = self._search(problems, starts, progress, checkpoint)
-        return [
-            self._result(view, problem, end, subspace)
-            for (view, _, _, subspace), problem, end in zip(tasks, problems, ends, strict=True)
+        tasks = [posed[id(view)] for view in views]
+        if any(task.stages != tasks[0].stages for task in tasks):
+            raise ExhumeError(
+                "Only networks with as many training inputs each, all of them linearised or none, fit side by side."
+            )
+        starts = [
+            self._guesses(view, task, generator) for view, task, generator in zip(views, tasks, generators, strict=True)
         ]
-
-    def _pose(self, view: AttackerView) -> tuple[WeightChange, int, InputSubspace | None]:
-        """Return the problem of a view, the number of candidates, and the subspace that was seen."""
-        candidates, subspace = self._plan(view)
-        dtype = torch.float64 if self.precision == "float64" else torch.float32
-        space = SearchSpace(view.input_size) if subspace is None else SearchSpace.spanned_by(subspace, dtype)
-        problem = WeightChange.of(
-            view,
-            self._points(view),
-            space,
-            box_weight=self.box_weight,
-            sharpness=self.sharpness or (LINEARISED_SHARPNESS if view.linearised else SHARPNESS),
-            dual_unit=1.0 / (candidates * count_outputs(view.model, view.input_shape)),
-            balance=self.balance,
-            kept=1.0 if subspace is None else subspace.layer.kept,
-            dtype=dtype,
-        )
-        return replace(problem.compacted(candidates), at_once=self.at_once), candidates, subspace
-
-    def _search(
-        self, problems: Sequence[WeightChange], starts: Sequence[Variables], progress: Progress, checkpoint: Path | None
-    ) -> list[Minimum]:
-        space = problems[0].space
-        descent = Descent(
-            steps=self.steps,
-            # A step of one size along fewer coordinates moves every pixel less.
-            learning_rates=(self.learning_rate * (space.size / max(1, space.dimension)) ** 0.5, self.learning_rate),
+        search = Search(
+            stages=tasks[0].stages,
+            learning_rate=self.learning_rate,
             decay=self.decay,
             tolerance=self.tolerance,
             patience=self.patience,
-            coarse=COARSE_SHARE.get(self.precision, 0.0),
+            coarse_share=COARSE_SHARE.get(self.precision, 0.0),
+            rounds_on_cpu=self.precision == "mixed",
+            natural_unit=self.dual_unit == "natural",
+            about=repr(self),
         )
-        saved = None
-        if checkpoint is not None:
-            parts = [
-                part for start, problem in zip(starts, problems, strict=True) for part in (*start, *problem.target)
-            ]
-            saved = Checkpoint(checkpoint, fingerprint({"attack": repr(self)}, *parts), "search")
-        if len(problems) == 1:
-            problem = problems[0]
-            coarse = self._coarsened(problem)
-            end = minimise(
-                problem.objective,
-                starts[0],
-                descent,
-                scale=problem.size,
-                progress=progress,
-                stage="search",
-                checkpoint=saved,
-                coarse=None if coarse is None else coarse.objective,
-            )
-            return [end]
-        together = WeightChange.side_by_side(problems)
-        coarse = self._coarsened(together)
-        return minimise_together(
-            together.objective,
-            tuple(torch.stack(parts) for parts in zip(*starts, strict=True)),
-            descent,
-            scales=[problem.size for problem in problems],
-            progress=progress,
-            stage="search",
-            checkpoint=saved,
-            coarse=None if coarse is None else coarse.objective,
-        )
+        ends = search.run([task.problems for task in tasks], starts, progress, checkpoint)
+        return [self._result(view, task, *end) for view, task, end in zip(views, tasks, ends, strict=True)]
 
-    def _coarsened(self, problem: WeightChange) -> WeightChange | None:
-        """Return what stands in for the problem in coarse steps; None where the loop sees to it, or nothing is won."""
-        is_cpu = problem.target[0].device.type == "cpu"
-        return problem.rounded(torch.bfloat16) if self.precision == "mixed" and is_cpu and short_products() else None
+    def _stages(self, view: AttackerView, subspace: InputSubspace | None) -> tuple[Stage, ...]:
+        """Return what a search does, one after the other."""
+        named = {"initial": (0.0,), "final": (1.0,), "midpoint": (0.5,), "both": (0.0, 1.0)}
+        named["auto"] = named["initial" if view.linearised else "both"]
+        places = named[self.features] if isinstance(self.features, str) else self.features
+        sharpness = self.sharpness or (LINEARISED_SHARPNESS if view.linearised else SHARPNESS)
+        crowded = subspace is not None and len(subspace.layer.after) < CROWDED * subspace.rank
+        midway = self.midway if self.midway is not None else 0.5 * crowded
+        first = min(round(midway * self.steps), self.steps - 1) if len(places) > 1 else 0
+        if first == 0:
+            return (Stage(places, self.steps, sharpness),)
+        centre = sum(places) / len(places)
+        return Stage((centre,), first, sharpness), Stage(places, self.steps - first, (sharpness[1], sharpness[1]))
+
+    def _pose(self, view: AttackerView) -> "_Posed":
+        candidates, subspace = self._plan(view)
+        stages = self._stages(view, subspace)
+        dtype = torch.float64 if self.precision == "float64" else torch.float32
+        space = SearchSpace(view.input_size) if subspace is None else SearchSpace.spanned_by(subspace, dtype)
+        problems = [
+            WeightChange.of(
+                view,
+                _points(view, stage.places),
+                space,
+                box_weight=self.box_weight,
+                sharpness=stage.sharpness,
+                dual_unit=1.0 / (candidates * count_outputs(view.model, view.input_shape)),
+                balance=self.balance,
+                kept=1.0 if subspace is None else subspace.layer.kept,
+                dtype=dtype,
+            )
+            for stage in stages
+        ]
+        posed = [replace(problem.compacted(candidates), at_once=self.at_once) for problem in problems]
+        return _Posed(stages, posed, candidates, subspace)
 
     def _plan(self, view: AttackerView) -> tuple[int, InputSubspace | None]:
         """Return how many candidates to look for, and the subspace to look in (None: among all inputs)."""
@@ -267,33 +252,15 @@ class WeightDifference(Attack):
             ) from reason
         return seen
 
-    def _points(self, view: AttackerView) -> list[Weights]:
-        initial = view.initial
-        assert initial is not None
-        named = {"initial": (0.0,), "final": (1.0,), "midpoint": (0.5,), "both": (0.0, 1.0)}
-        named["auto"] = named["initial" if view.linearised else "both"]
-        places = named[self.features] if isinstance(self.features, str) else self.features
-        return [
-            {
-                name: torch.lerp(initial[name], end, place) if end.is_floating_point() else end
-                for name, end in view.final.items()
-            }
-            for place in places
-        ]
-
-    def _guesses(
-        self, view: AttackerView, problem: WeightChange, candidates: int, generator: torch.Generator
-    ) -> Variables:
+    def _guesses(self, view: AttackerView, task: "_Posed", generator: torch.Generator) -> Variables:
         # Drawn on the CPU, so that a seed means the same on every device.
-        inputs = self.init_std * torch.randn(candidates, view.input_size, generator=generator)
-        outputs = count_outputs(view.model, view.input_shape)
-        duals = torch.rand(len(self._points(view)), candidates, outputs, generator=generator) - 0.5
+        problem, outputs = task.problems[0], count_outputs(view.model, view.input_shape)
+        inputs = self.init_std * torch.randn(task.candidates, view.input_size, generator=generator)
+        duals = torch.rand(problem.points, task.candidates, outputs, generator=generator) - 0.5
         like = problem.target[0]
         return problem.space.project(inputs.to(like)).contiguous(), duals.to(like)
 
-    def _result(
-        self, view: AttackerView, problem: WeightChange, end: Minimum, subspace: InputSubspace | None
-    ) -> Reconstruction:
+    def _result(self, view: AttackerView, task: "_Posed", problem: WeightChange, end: Minimum) -> Reconstruction:
         free, raw_duals = end.variables
         return Reconstruction(
             inputs=view.to_pixels(problem.inputs(free).float()),
@@ -306,9 +273,33 @@ class WeightDifference(Attack):
             diagnostics={
                 "steps": end.steps,
                 "searched_dimensions": problem.space.dimension,
-                **({} if subspace is None else {"training_size_estimate": subspace.rank}),
+                **({} if task.subspace is None else {"training_size_estimate": task.subspace.rank}),
             },
         )
+
+
+class _Posed(NamedTuple):
+    """What a view asks for."""
+
+    stages: tuple[Stage, ...]
+    problems: list[WeightChange]
+    """One a stage."""
+    candidates: int
+    subspace: InputSubspace | None
+    """Where the first layer showed one."""
+
+
+def _points(view: AttackerView, places: Sequence[float]) -> list[Weights]:
+    """Return the weights at places on the straight line from the initial to the final ones."""
+    initial = view.initial
+    assert initial is not None
+    return [
+        {
+            name: torch.lerp(initial[name], end, place) if end.is_floating_point() else end
+            for name, end in view.final.items()
+        }
+        for place in places
+    ]
 
 
 def _holds_inputs(seen: InputSubspace | FirstLayer | None) -> bool:
