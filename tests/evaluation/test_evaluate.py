@@ -16,7 +16,7 @@ from exhume.errors import DataError, RecordError
 from exhume.evaluation import Finding, evaluate, verdict
 from exhume.models.linearised import Linearised
 from exhume.models.mlp import MLP
-from exhume.records import Audit, Outcome, Victim
+from exhume.records import Audit, Outcome, Split, Victim
 
 SIZE = 24
 
@@ -167,7 +167,23 @@ def test_false_certificates_alone_are_not_a_recovery():
     data = make_data((30,), SIZE)
     audit = evaluate(make_found(data.holdout.inputs, certified=torch.ones(SIZE, dtype=torch.bool)), data)
     assert audit.false_certificates == SIZE
-    assert verdict(audit).sentence == "No training record was recovered, and every certificate is false."
+    said = verdict(audit)
+    assert said.sentence == "No training record was recovered, and every certificate is false."
+    assert "trained on other data than was given" in said.detail
+
+
+def test_proofs_of_examples_that_were_not_given_are_not_simply_called_false():
+    data = make_data((1, 8, 8), SIZE)
+    proven = make_found(
+        data.train.inputs,
+        certified=torch.ones(SIZE, dtype=torch.bool),
+        diagnostics={"training_size_estimate": SIZE},
+    )
+    assert "given" not in verdict(evaluate(proven, data)).detail
+    half = replace(data, train=Split(inputs=data.train.inputs[:4], labels=data.train.labels[:4]))
+    said = verdict(evaluate(proven, half))
+    assert said.sentence == "4 of 4 training images were recovered exactly, each with a proof."
+    assert f"tell of {SIZE} training images and 4 were given" in said.detail
 
 
 def test_without_data_only_what_the_attacker_proves_is_reported():
@@ -221,6 +237,10 @@ def test_nothing_held_out_means_no_claim_of_rank():
     assert audit.calibration is None
     assert audit.train.exact == 10
     assert "nothing was held out" in verdict(audit).detail
+    proven = make_found(data.train.inputs, certified=torch.ones(10, dtype=torch.bool))
+    said = verdict(evaluate(proven, data)).detail
+    assert "Held-out images matched" not in said
+    assert "Nothing was held out" in said
 
 
 def test_a_confident_attacker_is_scored():

@@ -93,13 +93,32 @@ def _proven(audit: Audit, train: Comparison) -> Verdict:
         sentence = (
             f"{proven} of {len(train)} training {things} {_were(proven)} recovered{exactly}, each with a proof{some}."
         )
-    null = "" if audit.holdout is None else f" Held-out {things} matched as exactly: {audit.holdout.exact}."
+    null = (
+        f"Held-out {things} matched as exactly: {audit.holdout.exact}."
+        if audit.holdout
+        else "Nothing was held out to measure against."
+    )
     return Verdict(
         finding=Finding.PROVEN if proven else Finding.NOTHING,
         sentence=sentence,
-        detail=f"Certificates: {audit.certified}, {false or 'none'} of them false. "
-        f"Exact means that no value is off by {EXACT:g} of {value_unit(audit)}.{null}",
+        detail=f"Certificates: {audit.certified}, {false or 'none'} of them false.{_other_data(audit, train)} "
+        f"Exact means that no value is off by {EXACT:g} of {value_unit(audit)}. {null}",
     )
+
+
+def _other_data(audit: Audit, train: Comparison) -> str:
+    """Say when false certificates may be true ones of examples that the audit was not given to compare with."""
+    if not audit.false_certificates:
+        return ""
+    estimate = audit.training_size_estimate
+    if estimate is not None and estimate > len(train):
+        return (
+            f" The weights tell of {_training(estimate, audit)} and {len(train)} {_were(len(train))} given, so that a "
+            "certificate may be called false because its example was not given."
+        )
+    if not audit.certified_examples:
+        return " Or the network was trained on other data than was given, or on the same in other units."
+    return ""
 
 
 def _recovered(audit: Audit, train: Comparison) -> Verdict:
