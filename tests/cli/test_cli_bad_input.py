@@ -243,6 +243,7 @@ def test_damaged_records(run: Path, tmp_path: Path, refused: Callable[..., str])
 def test_comparison_with_other_data(run: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
     (tmp_path / "note.txt").write_text("not a data set")
     assert "note.txt" in refused("audit", run, "--data", tmp_path / "note.txt", "--out", tmp_path / "out")
+    assert "--train-data" in refused("audit", run, "--data", tmp_path / "arrays.npz", "--out", tmp_path / "out")
     exhume.load("faces", size=10).save(tmp_path / "faces.safetensors")
     assert "shape" in refused("audit", run, "--data", tmp_path / "faces.safetensors", "--out", tmp_path / "out")
 

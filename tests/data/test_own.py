@@ -19,7 +19,8 @@ PICTURES = np.random.default_rng(0).random((4, 1, 3, 3)).astype(np.float32)
 
 
 def test_inputs_and_labels_are_what_the_model_takes(tmp_path: Path) -> None:
-    train, holdout = saved(tmp_path / "a.npz", PICTURES, [0, 2, 2, 0]), saved(tmp_path / "b.npz", PICTURES[:2], [1, 0])
+    train = saved(tmp_path / "a.npz", PICTURES, [0, 2, 2, 0])
+    holdout = saved(tmp_path / "b.npz", 1 - PICTURES[:2], [1, 0])
     data = read_own(train, holdout, input_shape=(1, 3, 3), bounds=(0.0, 1.0))
     assert torch.equal(data.train.inputs, torch.from_numpy(PICTURES))
     assert data.train.labels.tolist() == [0, 2, 2, 0], "indices stay those of the model's outputs"
@@ -70,7 +71,7 @@ def test_labels_of_every_kind(y: object, classes: tuple[str, ...], labels: list[
         (PICTURES, [0, 1, 0], "not one each"),
         (PICTURES * np.nan, [0, 1, 0, 1], "NaN"),
         (PICTURES.astype("U5"), [0, 1, 0, 1], "must hold numbers"),
-        (PICTURES[:0], [], "must hold numbers"),
+        (PICTURES[:0], [], "no examples"),
     ],
 )
 def test_what_does_not_fit_is_said(x: np.ndarray, y: object, word: str, tmp_path: Path) -> None:
@@ -81,3 +82,12 @@ def test_what_does_not_fit_is_said(x: np.ndarray, y: object, word: str, tmp_path
 def test_a_missing_file_is_said(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="There is no file"):
         read_own(tmp_path / "a.npz", None, input_shape=(1, 3, 3), bounds=None)
+
+
+def test_what_was_trained_on_is_no_null(tmp_path: Path) -> None:
+    train, others = saved(tmp_path / "a.npz", PICTURES, [0, 1, 0, 1]), 1 - PICTURES
+    half = saved(tmp_path / "b.npz", np.concatenate([others[:2], PICTURES[2:]]), [0, 1, 0, 1])
+    with pytest.raises(DataError, match="2 of the 4 examples of .*b.npz were trained on"):
+        read_own(train, half, input_shape=(1, 3, 3), bounds=(0.0, 1.0))
+    quarter = saved(tmp_path / "c.npz", np.concatenate([others[:3], PICTURES[3:]]), [0, 1, 0, 1])
+    assert len(read_own(train, quarter, input_shape=(1, 3, 3), bounds=(0.0, 1.0)).holdout) == 4

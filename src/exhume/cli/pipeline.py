@@ -186,6 +186,8 @@ def audit_into(folder: RunFolder, dossier: Dossier) -> None:
 
 def load_comparison(path: Path, view: AttackerView | None) -> Dataset:
     """Load the examples to compare with, from a run folder or from a data set that was saved, for this network."""
+    if path.suffix == ".npz":
+        raise DataError(f"{path} is no run folder or saved Dataset; arrays go with --train-data of exhume audit.")
     data = Dataset.load(RunFolder(path).data if path.is_dir() else path)
     if view is not None and data.input_shape != view.input_shape:
         raise DataError(f"{path} holds examples of shape {data.input_shape}, the network takes {view.input_shape}.")

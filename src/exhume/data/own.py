@@ -44,10 +44,13 @@ def read_own(
         offset: what users of the model subtract first; added back here, as records hold inputs in pixel units.
 
     Raises:
-        DataError: when a file is damaged, or does not hold inputs of this shape and range.
+        DataError: when a file is damaged, does not hold inputs of this shape and range, or most of what is held out
+            was trained on.
     """
     files = [train] if holdout is None else [train, holdout]
     read = [_read(path, input_shape, bounds, offset) for path in files]
+    if holdout is not None:
+        _check_null(holdout, *(inputs for inputs, _ in read))
     names = [label for _, labels in read for label in labels or ()]
     classes = _classes(names) if all(labels is not None for _, labels in read) else ("",)
     splits = [
@@ -82,6 +85,8 @@ def _read(
 
 
 def _inputs(array: NDArray[Any], where: str, shape: tuple[int, ...], bounds: Bounds | None) -> Tensor:
+    if array.ndim > 0 and len(array) == 0:
+        raise DataError(f"{where} holds no examples.")
     if array.dtype.kind not in "biuf" or array.ndim == 0 or 0 in array.shape:
         raise DataError(f"{where} must hold numbers, not {array.dtype} values of shape {array.shape}.")
     each = tuple(size for size in array.shape[1:] if size > 1)
@@ -101,6 +106,16 @@ def _check_range(inputs: Tensor, bounds: Bounds, where: str) -> None:
         raise DataError(
             f"{where} holds values from {low:.4g} to {high:.4g}, outside of the range {bounds[0]:g} to {bounds[1]:g}; "
             "state the range of what the model takes, or none."
+        )
+
+
+def _check_null(place: Path, trained: Tensor, held_out: Tensor) -> None:
+    """Refuse a null that is none; a table may hold a few records twice."""
+    known = {hash(row.tobytes()) for row in trained.flatten(1).numpy()}
+    shared = sum(hash(row.tobytes()) in known for row in held_out.flatten(1).numpy())
+    if 2 * shared >= len(held_out):
+        raise DataError(
+            f"{shared} of the {len(held_out)} examples of {place} were trained on; hold out examples that were not."
         )
 
 
