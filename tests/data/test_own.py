@@ -87,7 +87,7 @@ def test_a_missing_file_is_said(tmp_path: Path) -> None:
 def test_what_was_trained_on_is_no_null(tmp_path: Path) -> None:
     train, others = saved(tmp_path / "a.npz", PICTURES, [0, 1, 0, 1]), 1 - PICTURES
     half = saved(tmp_path / "b.npz", np.concatenate([others[:2], PICTURES[2:]]), [0, 1, 0, 1])
-    with pytest.raises(DataError, match="2 of the 4 examples of .*b.npz were trained on"):
+    with pytest.raises(DataError, match=r"2 of the 4 examples of .*b.npz were trained on"):
         read_own(train, half, input_shape=(1, 3, 3), bounds=(0.0, 1.0))
     quarter = saved(tmp_path / "c.npz", np.concatenate([others[:3], PICTURES[3:]]), [0, 1, 0, 1])
     assert len(read_own(train, quarter, input_shape=(1, 3, 3), bounds=(0.0, 1.0)).holdout) == 4
