@@ -217,6 +217,10 @@ def test_unknown_attack_and_setting(run: Path, refused: Callable[..., str]) -> N
     assert "NAME=VALUE" in refused(*named, "--set", "steps")
     assert "not among" in refused(*named, "--set", "gate-certificate.starts=3")
     assert "twice" in refused(*named, "--attack", "weight-difference")
+    assert "No attack has a setting 'stepz'; did you mean steps." in refused("attack", run, "--set", "stepz=3")
+    assert "There is no attack 'gate'" in refused("attack", run, "--set", "gate.steps=3")
+    assert "NAME=VALUE" in refused("attack", run, "--set", "steps")
+    assert ". Try 'exhume attack --help'." in refused("attack", run, "--device", "tpu")
 
 
 def test_wrong_run_folder(tmp_path: Path, refused: Callable[..., str]) -> None:

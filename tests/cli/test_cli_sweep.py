@@ -59,7 +59,9 @@ def test_a_grid_of_trainings_and_attacks_ends_in_one_table(whole, tmp_path, caps
     assert (whole / "tasks" / rows[0]["task"] / "log.txt").read_text() == "", "commands of a sweep are quiet"
     before = {path: path.stat().st_mtime_ns for path in whole.glob("tasks/*/task.json")}
     assert main(["sweep", written(tmp_path, TRAIN), f"--out={whole}"]) == 0
-    assert "8 of 8 tasks done, 8 of them by an earlier call, 0 failed." in capsys.readouterr().out
+    spoken = capsys.readouterr()
+    assert "8 of 8 tasks done, 8 of them by an earlier call, 0 failed." in spoken.out
+    assert "8 tasks of train, then attack" in spoken.err
     assert main(["sweep", written(tmp_path, TRAIN), f"--out={whole}", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["tasks"], told["done"], told["failed"]) == (8, 8, {})
@@ -144,6 +146,9 @@ def test_a_dry_run_shows_lines_that_could_be_typed(tmp_path, capsys):
         ("commands = ['train']\n[options.train]\ndata = 'digits'\n[grid.train]\nsize = [5, -1]", "'--size'"),
         ("commands = ['train']\n[options.train]\ndata = 'digits'\ncentre = 3", "--centre is true or false"),
         ("commands = ['train']\n[options.train]\ndata = true", "--data takes a value"),
+        ("commands = ['audit']\n[options.audit]\nattack = 'gate-certficate'", "did you mean gate-certificate"),
+        ("commands = ['attack']\n[options.attack]\nset.stepz = 3", "'stepz'"),
+        ("commands = ['attack']\n[options.attack]\nattack = 'bilevel'\nset.steps = 'x'", "a whole number"),
     ],
 )
 def test_what_cannot_be_run_is_said_before_anything_runs(tmp_path, capsys, text, said):

@@ -76,4 +76,4 @@ def _sentence(error: BaseException) -> str:
     said = getattr(error, "format_message", error.__str__)()
     context = getattr(error, "ctx", None)
     hint = f" Try '{context.command_path} --help'." if context is not None else ""
-    return " ".join(said.split()) + hint
+    return " ".join(said.split()).rstrip(".") + "." + hint

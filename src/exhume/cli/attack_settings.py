@@ -27,11 +27,8 @@ def build_attacks(names: Sequence[str], settings: Sequence[str]) -> dict[str, At
         raise ExhumeError("The same attack is named twice; run it in another folder instead.")
     chosen: dict[str, dict[str, Any]] = {name: {} for name in names}
     for setting in settings:
-        place, separator, text = setting.partition("=")
-        attack, _, field = place.strip().rpartition(".")
-        field = field.replace("-", "_")
-        if not separator or not field:
-            raise ExhumeError(f"A setting reads NAME=VALUE, such as steps=2000, not {setting!r}.")
+        attack, field = _place(setting)
+        text = setting.partition("=")[2]
         if attack and attack not in chosen:
             raise ExhumeError(f"The setting {setting!r} is for {attack}, which is not among {', '.join(names)}.")
         for name in [attack] if attack else names:
@@ -47,15 +44,25 @@ def build_every(settings: Sequence[str]) -> dict[str, Attack]:
     """
     known = known_attacks()
     mine: dict[str, list[str]] = {name: [] for name in known}
+    theirs = {name: [f.name for f in fields(kind)] for name, kind in known.items()}
     for setting in settings:
-        field = setting.partition("=")[0].strip().replace("-", "_")
-        having = [name for name, kind in known.items() if field in {f.name for f in fields(kind)}]
-        for name in having:
-            mine[name].append(setting)
+        attack, field = _place(setting)
+        having = [attack] if attack else [name for name in known if field in theirs[name]]
         if not having:
-            attack = setting.partition(".")[0].strip()
-            mine.setdefault(attack, []).append(setting)
+            every = dict.fromkeys(one for names in theirs.values() for one in names)
+            raise ExhumeError(f"No attack has a setting {field!r}; {_suggest(field, every)}.")
+        for name in having:
+            mine.setdefault(name, []).append(setting)
     return {name: built for name, own in mine.items() for built in build_attacks([name], own).values()}
+
+
+def _place(setting: str) -> tuple[str, str]:
+    """Return the attack that a setting is for, empty for all, and the name of the setting."""
+    place, separator, _ = setting.partition("=")
+    attack, _, field = place.strip().rpartition(".")
+    if not separator or not field:
+        raise ExhumeError(f"A setting reads NAME=VALUE, such as steps=2000, not {setting!r}.")
+    return attack, field.replace("-", "_")
 
 
 def plain_value(text: str) -> Any:

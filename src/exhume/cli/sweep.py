@@ -10,7 +10,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from exhume.cli import options
+from exhume.cli.attack_settings import build_attacks, build_every
 from exhume.cli.invocation import invocation
+from exhume.cli.pipeline import named
 from exhume.cli.voice import speaking
 from exhume.errors import ExhumeError
 from exhume.sweeps import Job, LocalEngine, RayEngine, Step, Task, conduct, read_sweep
@@ -61,7 +63,7 @@ def sweep_command(
         plan = read_sweep(file)
         place = out or Path("out/sweep") / file.stem
         jobs = [_job(task, place.absolute()) for task in plan.tasks()]
-        voice.note(f"{len(jobs)} task{'s' * (len(jobs) != 1)} of {' and '.join(plan.commands)}")
+        voice.note(f"{len(jobs)} task{'s' * (len(jobs) != 1)} of {', then '.join(plan.commands)}")
         if dry_run:
             for job in jobs:
                 voice.say(" && ".join(shlex.join(("exhume", *line)) for line in job.lines))
@@ -136,7 +138,10 @@ def _line(step: Step, seed: int, folder: Path, *, is_first: bool) -> tuple[str, 
     places = [str(one) for name in settings if _is_place(known[name]) for one in _listed(settings[name])]
     line = [*words, *(["--", *places] if places else [])]
     # Read by the command itself, as if called; it raises typer's own error for what it cannot take.
-    command.make_context(f"exhume {step.command}", list(line))
+    read = command.make_context(f"exhume {step.command}", list(line)).params
+    if "setting" in read:  # of attacks, whose names and settings typer does not know
+        names, values = named(read["attack"]), read["setting"] or ()
+        _ = build_attacks(names, values) if names else build_every(values)
     return (*step.command.split(), *line)
 
 
