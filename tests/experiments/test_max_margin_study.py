@@ -8,7 +8,16 @@ import torch
 
 import exhume
 from exhume.experiments import STUDIES
-from exhume.experiments.max_margin import AXES, Case, Plan, attack_of, drawn, papers_count, relative_ranks
+from exhume.experiments.max_margin import (
+    AXES,
+    Case,
+    Plan,
+    attack_of,
+    drawn,
+    exactly_recovered,
+    papers_count,
+    relative_ranks,
+)
 from exhume.records import Outcome, Reconstruction
 
 NAMES = ["max-margin", *(f"max-margin-{name}" for name in AXES)]
@@ -36,6 +45,26 @@ def test_a_study_leaves_numbers_and_figures_and_repeats_no_cell(tmp_path):
     study.run("smoke", tmp_path, device="cpu")
     assert len(before) == 2
     assert before == {path: path.stat().st_mtime_ns for path in before}
+
+
+def test_an_oracle_chooses_among_the_same_trials_and_says_so(tmp_path):
+    STUDIES["max-margin-choice"].run("smoke", tmp_path, device="cpu")
+    ours, oracle = json.loads((tmp_path / "result.json").read_text())["numbers"]["rows"]
+    assert (ours["oracle"], oracle["oracle"]) == (False, True)
+    assert "oracle" in oracle["label"]
+    assert "trials=2" in ours["attack"]
+    assert "trials=1" in oracle["attack"]
+    assert ours["recovered"] <= oracle["training_size"]
+
+
+def test_only_what_edges_fix_counts_as_exact():
+    data = drawn(Case(label="", source="digits", shrink=1, size=10, strangers=20), seed=0)
+    copies = Reconstruction(
+        inputs=data.train.inputs + 0.01, certified=torch.zeros(10, dtype=torch.bool), confidence=torch.zeros(10),
+        outcome=Outcome.CONVERGED, diagnostics={"edges_met": [9, 8, 7]},
+    )  # fmt: skip
+    assert exactly_recovered(copies, data) == 3
+    assert exactly_recovered(replace(copies, diagnostics={}), data) == 0
 
 
 def test_the_papers_count_sees_copies_and_nothing_in_noise():

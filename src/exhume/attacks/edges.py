@@ -37,6 +37,8 @@ FIXED = 0.01
 """The least sum of squared cosines between any direction and the edges of a point that fix it in that direction."""
 APART = 0.1
 """Points closer than this, on the scale of edges, are one."""
+WORK = 2e12
+"""Multiplications that the search may take, a few minutes of one CPU core; starts beyond it are left out."""
 SLICE = 2**24
 """Numbers that a slice of candidates may take at once."""
 
@@ -137,7 +139,12 @@ class Meetings:
 
 
 def meetings(edges: Edges, starts: Points, generator: torch.Generator) -> Meetings:
-    """Look where edges meet around the starts, and keep what the same search does not find among shuffled edges."""
+    """Look where edges meet around the starts, and keep what the same search does not find among shuffled edges.
+
+    The most promising starts come first: where there are more than can be followed, the others are left out.
+    """
+    each = 2 * len(WIDTHS) * ROUNDS * len(edges.offsets) * starts.shape[1] ** 2
+    starts = starts[: max(1, int(WORK / each))]
     scale = edges.scale(starts)
     null = edges.shuffled(generator)
     chance = max(int(null.met(points, scale).max()) for points in _searched(null, starts, scale))

@@ -209,7 +209,7 @@ class FinalWeights(Attack):
             confidence=confidence.float(),
             duals=duals[places].float(),
             outcome=outcome,
-            message=_sentence(outcome, best),
+            message=_sentence(outcome, best, self._upper_layers(view) == 0.0, 0 if met is None else len(met.points)),
             history=runs.history.float(),
             diagnostics={
                 "residuals": runs.residuals.tolist(),
@@ -354,11 +354,13 @@ def _rounds(trials: int, winners: int) -> int:
     return max(1, math.ceil(math.log2(trials / winners)))
 
 
-def _sentence(outcome: Outcome, unexplained: float) -> str:
-    share = f"{unexplained:.2%} of the squared weights"
+def _sentence(outcome: Outcome, unexplained: float, first_layer_only: bool, met: int) -> str:
+    """Say how much is left of what counts, and how many candidates lie where edges meet."""
+    share = f"{unexplained:.2%} of the {'first layer' if first_layer_only else 'weights'}, squared,"
+    fixed = f" {met} of the candidates are points where the edges of many units meet." if met else ""
     if outcome is Outcome.CONVERGED:
-        return f"All but {share} is explained; nothing here is proven."
+        return f"All but {share} is explained; nothing here is proven.{fixed}"
     return (
-        f"{share} stay unexplained: the training may have stopped far from a stationary point (initial weights that "
-        "nobody forgot count here), or the search needs more steps."
+        f"{share} stays unexplained: the training may have stopped far from a stationary point (initial weights that "
+        f"nobody forgot count here), or the search needs more steps.{fixed}"
     )
