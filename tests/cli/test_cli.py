@@ -65,9 +65,10 @@ def test_overwrite_replaces_the_network_and_what_was_found_in_it(
     first = [*TRAIN, f"--out={tmp_path}", "--quiet"]
     assert main(first) == 0
     assert main(["attack", str(tmp_path), "--quiet"]) == 0
+    assert main(["audit", str(tmp_path), "--attack=weight-difference", "--set=steps=5", "--quiet"]) == 0
     assert main([*first, "--size=10", "--overwrite"]) == 0
-    assert not (tmp_path / "result.json").exists()
-    assert not (tmp_path / "reconstruction.safetensors").exists()
+    assert not list(tmp_path.rglob("result.json"))
+    assert not list(tmp_path.rglob("reconstruction.safetensors")), "nor what an audit found"
     assert len(exhume.Dataset.load(tmp_path / "data.safetensors").train) == 10
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from exhume.attacks.attack import Attack
 from exhume.auditing import account
-from exhume.auditing.catalogue import by_cost
+from exhume.auditing.catalogue import by_cost, known_attacks
 from exhume.auditing.conduct import OutOfTime, within
 from exhume.auditing.keeping import kept, kept_or_run, request_of
 from exhume.cli.attack_settings import build_attacks, build_every
@@ -70,7 +70,8 @@ def train_into(
                 checkpoint=checkpoint,
                 **request.training,
             )
-        folder.clear_attack()
+        for place in (folder, *(RunFolder(folder.path / name) for name in known_attacks())):
+            place.clear_attack()  # what was found in another network
         data.save(folder.data)
         # The network comes last: killed before, nothing here looks like a network that was trained otherwise.
         folder.victim.unlink(missing_ok=True)
