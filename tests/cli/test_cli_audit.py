@@ -161,9 +161,20 @@ def test_pipelines_get_exit_codes_and_junit(theirs: Path, shared: Path, tmp_path
     assert (shared / "report.html").is_file()
 
 
-def test_conditions_that_need_data_are_no_pass(theirs: Path, shared: Path, capsys) -> None:
-    assert audit(theirs, shared, "--fail-if=good>0") == 2
-    assert "give the data" in capsys.readouterr().err
+def test_conditions_that_need_data_are_no_pass_and_said_before_anything_runs(
+    theirs: Path, tmp_path: Path, capsys
+) -> None:
+    for condition in ("good>0", "recovered_at_fpr.0.01>=3"):
+        assert audit(theirs, tmp_path / "out", f"--fail-if={condition}") == 2
+        assert "give the data" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_start_beyond_doubt_is_told_by_a_bound_and_no_made_up_number(theirs: Path, shared: Path, capsys) -> None:
+    start = theirs / "initial.safetensors"
+    options = [f"--initial={start}", f"--final={theirs / 'final.pt'}", "--input-shape=1,8,8", "--budget=0"]
+    main(["audit", f"--model={theirs / 'models.py'}:network", *options, f"--out={shared}"])
+    assert "(p < 1e-300)" in capsys.readouterr().err
 
 
 def test_prices_of_defences_stand_in_the_report(theirs: Path, tmp_path: Path) -> None:

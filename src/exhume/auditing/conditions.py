@@ -9,7 +9,7 @@ from typing import Any
 from exhume.errors import ExhumeError
 from exhume.evaluation.dossier import gravity
 from exhume.evaluation.verdict import Finding, verdict
-from exhume.records import Audit, Dossier
+from exhume.records import Audit, Dataset, Dossier
 
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
@@ -25,6 +25,8 @@ _NUMBERS = (
     "good", "fine", "exact", "similar", "auc", "relative_auc", "recovered_at_fpr", "relative_recovered_at_fpr",
     "tpr_at_fpr", "relative_tpr_at_fpr", "chance", "relative_chance", "confidence_auc", "kernel_distance",
 )  # fmt: skip
+_BLIND = ("finding", "candidates", "training_size_estimate", "certified", "kernel_distance")
+"""What may be known without a training example to compare with."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,11 @@ class Condition:
         except ValueError:
             raise ExhumeError(f"{key} is compared with a number, not {limit!r}.") from None
 
+    def check(self, data: Dataset | None) -> None:
+        """Raise :class:`~exhume.errors.ExhumeError` when no attack could be judged by the data at hand."""
+        if data is None and self.key.partition(".")[0] not in _BLIND:
+            raise self._unknown()
+
     def is_met(self, dossier: Dossier) -> bool:
         """Tell whether any attack's audit meets the condition.
 
@@ -76,7 +83,8 @@ class Condition:
         if isinstance(value, Mapping):
             value = value.get(rate or "0.01")
         if not isinstance(value, int | float):
-            raise ExhumeError(
-                f"{self.key} is not known here, so {self.text!r} cannot be judged; give the data it takes."
-            )
+            raise self._unknown()
         return self.holds_for(value, self.limit)
+
+    def _unknown(self) -> ExhumeError:
+        return ExhumeError(f"{self.key} is not known here, so {self.text!r} cannot be judged; give the data it takes.")

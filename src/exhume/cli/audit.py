@@ -71,6 +71,8 @@ def audit_command(
         attacks = build_attacks(wanted, setting or ()) if wanted else build_every(setting or ())
         folder, view, start = place_and_view(run, out, own, voice)
         examples = _examples(view, run, data, train_data, holdout)
+        for condition in conditions:
+            condition.check(examples)  # before attacks take their time
         tell_start(voice, start)
 
         def run_one(name: str, one: Attack, seconds: float) -> Reconstruction:

@@ -7,7 +7,7 @@ from exhume.cli.run_folder import RunFolder
 from exhume.cli.voice import Voice
 from exhume.evaluation import verdict
 from exhume.records import Assessment, Dataset, Dossier, Reconstruction, StartEvidence, Victim
-from exhume.report.scores import scores
+from exhume.report.scores import below, scores
 
 
 def tell_training(voice: Voice, data: Dataset, victim: Victim) -> None:
@@ -40,7 +40,7 @@ def tell_start(voice: Voice, start: StartEvidence | None) -> None:
     tried = f", the likeliest of {start.tried} tried" if start.tried > 1 else ""
     voice.note(
         f"start: {best.name}{tried}; the weights moved by {best.distance:.1%} and correlate with it by "
-        f"{best.correlation:.3f} (p = {10**best.log10_p:.1g})"
+        f"{best.correlation:.3f} ({below(10**best.log10_p)})"
     )
     if not start.is_clear:
         voice.note(f"The final weights do not seem to have grown out of {best.name}.")
