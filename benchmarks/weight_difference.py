@@ -50,6 +50,7 @@ CASES = {
     "mnist-200": Case("mnist", 200, 1024, reference=(59.1, 135, 10)),
     "cifar-200": Case("cifar-10", 200, 2048, classes="animal-vehicle", reference=(83.4, 148, 0)),
     "mnist-500": Case("mnist", 500, 4096, reference=(47.3, 251, 0)),
+    "digits-20": Case("digits", 20, 256),
     "mnist-50-crowded": Case("mnist", 50, 256),
     "mnist-60-crowded": Case("mnist", 60, 512),
     "cifar-50-crowded": Case("cifar-10", 50, 256, classes="animal-vehicle"),
@@ -61,6 +62,7 @@ def variants(sweep: bool, cuda: bool) -> dict[str, WeightDifference]:
     """The attacks to compare; the last group only to choose defaults from."""
     chosen = {
         "default": WeightDifference(),
+        "midway first": WeightDifference(midway=0.5),
         "never midway": WeightDifference(midway=0.0),
         "midpoint": WeightDifference(features="midpoint"),
         "middle and end": WeightDifference(features=(0.5, 1.0)),
