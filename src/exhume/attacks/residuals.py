@@ -128,12 +128,14 @@ def outer(signal: Rows, heard: Rows, gain: Gain, short: torch.dtype) -> Float[Te
 def acting(signal: Rows, heard: Rows, matrix: Float[Tensor, "*run out in"], short: torch.dtype) -> tuple[Rows, Rows]:
     """Return how a matrix in place of a layer's weights moves what it heard, and where it sends the signals."""
     rounded = matrix.to(short)
-    if heard.ndim == 3:
-        return (heard.to(short) @ rounded.mT).to(heard), (signal.to(short) @ rounded).to(signal)
-    # Point by point: a product of all would copy the matrix of every run for each of them.
-    motions = torch.stack([rows.to(short) @ rounded.mT for rows in heard])
-    reaching = torch.stack([rows.to(short) @ rounded for rows in signal])
-    return motions.to(heard), reaching.to(signal)
+
+    def through(rows: Tensor, factor: Tensor) -> Tensor:
+        if rows.ndim == 3 or len(rows) == 1:
+            return (rows.to(short) @ factor).to(rows)
+        # Point by point: a product of all would copy the matrix of every run for each of them.
+        return torch.stack([(at_point.to(short) @ factor).to(rows) for at_point in rows])
+
+    return through(heard, rounded.mT), through(signal, rounded)
 
 
 def _is_cheaper_by_grams(rows: int, out: int, into: int, *, rank: int | None) -> bool:
