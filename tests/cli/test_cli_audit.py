@@ -175,6 +175,7 @@ def test_a_start_beyond_doubt_is_told_by_a_bound_and_no_made_up_number(theirs: P
     options = [f"--initial={start}", f"--final={theirs / 'final.pt'}", "--input-shape=1,8,8", "--budget=0"]
     main(["audit", f"--model={theirs / 'models.py'}:network", *options, f"--out={shared}"])
     assert "(p < 1e-300)" in capsys.readouterr().err
+    assert "below 1e-300" in (shared / "report.html").read_text()
 
 
 def test_prices_of_defences_stand_in_the_report(theirs: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from exhume.auditing.start_search import LEAST_P
 from exhume.cli.run_folder import RunFolder
 from exhume.cli.voice import Voice
 from exhume.evaluation import verdict
@@ -40,7 +41,7 @@ def tell_start(voice: Voice, start: StartEvidence | None) -> None:
     tried = f", the likeliest of {start.tried} tried" if start.tried > 1 else ""
     voice.note(
         f"start: {best.name}{tried}; the weights moved by {best.distance:.1%} and correlate with it by "
-        f"{best.correlation:.3f} ({below(10**best.log10_p)})"
+        f"{best.correlation:.3f} ({below(0.0 if best.log10_p <= LEAST_P else 10**best.log10_p)})"
     )
     if not start.is_clear:
         voice.note(f"The final weights do not seem to have grown out of {best.name}.")
