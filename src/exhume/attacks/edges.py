@@ -29,8 +29,8 @@ FAINT = 0.01
 """Units that contribute less than this part of the strongest one are nobody's edge: they may have died anywhere."""
 SAME = 1e-5
 """Edges whose normals and offsets differ by less are one."""
-PLENTY = 4
-"""Units a dimension, below which too few edges can meet to tell anything."""
+PLENTY = 10
+"""Units a dimension, below which too few edges can meet to tell anything: what then met was no training input."""
 CHANCE = 1.5
 """By which a count of edges must exceed the highest count of shuffled edges."""
 FIXED = 0.01

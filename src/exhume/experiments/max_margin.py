@@ -41,6 +41,8 @@ AttackName = Literal["max-margin", "stationarity", "tied", "noise"]
 RATES = (1.0, 0.3, 0.1, 0.03)
 """By which a learning rate is multiplied, in turn, until a training does not diverge."""
 FPR = 0.01
+EXACTLY = "black"
+"""Of lines that count exact recoveries."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,7 +296,10 @@ def recovery_figure(plan: Plan, rows: Sequence[dict[str, Any]], axis: str) -> Fi
     """Draw recovered images by case, a dot a seed, with what the exchanged sets give as the null."""
     figure, axes = plain_axes()
     labels = [case.label for case in plan.cases]
-    for key, colour, word in (("recovered", TRAINED, "trained on"), ("recovered_null", HELD_OUT, "held out (null)")):
+    lines = [("recovered", TRAINED, "trained on"), ("recovered_null", HELD_OUT, "held out (null)")]
+    if any(row["exact"] for row in rows):
+        lines.append(("exact", EXACTLY, "trained on, exactly"))
+    for key, colour, word in lines:
         groups = [[row[key] / row["training_size"] for row in rows if row["label"] == label] for label in labels]
         for place, group in enumerate(groups):
             axes.scatter([place] * len(group), group, s=14, color=colour, alpha=0.6, linewidths=0)
