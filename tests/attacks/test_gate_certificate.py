@@ -196,6 +196,29 @@ def test_a_hunt_that_is_interrupted_ends_the_same(tmp_path, monkeypatch):
         BRIEF.run(view, seed=1, device="cpu", checkpoint=file)
 
 
+def test_a_hunt_that_is_told_to_stop_keeps_its_state_however_short_it_was(tmp_path):
+    view = view_of(draw("digits", 12), MLP(width=256))
+    file = tmp_path / "hunt.safetensors"
+
+    def stop(stage, done, total, note):
+        if note == "round 2":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        BRIEF.run(view, device="cpu", checkpoint=file, progress=stop)
+    assert file.is_file()
+    heard = []
+    resumed = BRIEF.run(view, device="cpu", checkpoint=file, progress=lambda *report: heard.append(report[3]))
+    assert heard[0] == "round 2"
+    assert replace(resumed, seconds=0.0) == replace(recovered(view), seconds=0.0)
+
+
+@pytest.mark.parametrize("settings", [{"starts": 0}, {"rounds": 0}, {"patience": -1}, {"error_rate": 0.0}])
+def test_settings_that_make_no_sense_are_refused(settings):
+    with pytest.raises(ExhumeError, match=next(iter(settings))):
+        GateCertificate(**settings)
+
+
 class TestResult:
     @pytest.fixture(scope="class")
     def data(self):

@@ -16,7 +16,7 @@ from exhume.attacks.gate_groups import rivals
 from exhume.attacks.gate_rounds import LATE, Hunt
 from exhume.attacks.gate_search import RowProblem, row_problem
 from exhume.attacks.subspace import InputSubspace, input_subspace
-from exhume.errors import Refusal
+from exhume.errors import ExhumeError, Refusal
 from exhume.progress import Progress
 from exhume.records import AttackerView, Outcome, Reconstruction
 from exhume.training.resumption import Checkpoint, fingerprint
@@ -48,6 +48,14 @@ class GateCertificate(Attack):
     """The chance, over the whole run, of certifying anything that was not trained on."""
     warm_start: Attack | None = None
     """An attack whose reconstructions are tried before random starts."""
+
+    def __post_init__(self) -> None:
+        for name in ("starts", "rounds", "patience"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ExhumeError(f"GateCertificate needs {name} of at least 1, not {value}.")
+        if not 0 < self.error_rate < 1:
+            raise ExhumeError(f"GateCertificate needs an error_rate between 0 and 1, not {self.error_rate}.")
 
     def check(self, view: AttackerView) -> None:
         """Refuse views whose first trained layer is not dense with a flat-sided activation."""
@@ -89,7 +97,12 @@ class GateCertificate(Attack):
         if self.warm_start is not None and hunt.rounds == 0:
             hunt.warm = self._warm_starts(self.warm_start, view, problem, generator, progress)
         while hunt.rounds < self.rounds and not hunt.is_stuck(self.patience) and not hunt.is_complete:
-            progress("recover", len(hunt.found), problem.rank, f"round {hunt.rounds + 1}")
+            try:
+                progress("recover", len(hunt.found), problem.rank, f"round {hunt.rounds + 1}")
+            except KeyboardInterrupt:  # from a listener: here the state is whole, so nothing need be lost
+                if saved is not None and hunt.rounds:
+                    saved.save(*hunt.pack())
+                raise
             hunt.round()
             if hunt.is_complete or hunt.idle in (LATE, self.patience // 2):
                 hunt.settle()
