@@ -57,6 +57,7 @@ def _spade(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("steps=2000", 2000),
         ("steps=20_000", 20000),
+        ("steps=1e3", 1000),
         (" steps = 3 ", 3),
         ("lr=1e-3", 1e-3),
         ("lr=2", 2.0),
@@ -88,6 +89,7 @@ def test_texts_become_settings(text: str, value: object) -> None:
     ("text", "word"),
     [
         ("steps=1.5", "a whole number"),
+        ("steps=99999999999999999999", "a whole number"),
         ("steps=true", "a whole number"),
         ("steps=none", "a whole number"),
         ("steps=-1", "negative"),

@@ -223,6 +223,12 @@ def test_unknown_attack_and_setting(run: Path, refused: Callable[..., str]) -> N
     assert ". Try 'exhume attack --help'." in refused("attack", run, "--device", "tpu")
 
 
+def test_more_than_memory_holds_and_more_than_a_seed_is(run: Path, refused: Callable[..., str]) -> None:
+    named = ["attack", run, "--attack", "weight-difference"]
+    assert "not enough memory" in refused(*named, "--set", "candidates=1_000_000_000_000_000")
+    assert "--seed" in refused(*named, "--seed", 2**63)
+
+
 def test_wrong_run_folder(tmp_path: Path, refused: Callable[..., str]) -> None:
     for command in ("attack", "audit", "evaluate"):
         assert str(tmp_path / "nowhere") in refused(command, tmp_path / "nowhere")

@@ -93,7 +93,8 @@ def _readings(text: str) -> list[Any]:
     if text in known:
         return [known[text](), text]
     value = _json_or_word(text)
-    return [tuple(value) if isinstance(value, list) else value, text]
+    whole = [int(value)] if isinstance(value, float) and value.is_integer() else []  # 1e3 steps
+    return [tuple(value) if isinstance(value, list) else value, *whole, text]
 
 
 def _json_or_word(text: str) -> Any:
@@ -128,6 +129,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return len(value) == len(expected) and all(map(_fits, value, expected))
     if isinstance(value, bool):  # which Python takes for a number
         return hint is bool
+    if isinstance(value, int) and abs(value) >= 2**63:  # which PyTorch cannot hold
+        return False
     return hint in _NAMES and isinstance(value, int | float if hint is float else hint)
 
 

@@ -15,7 +15,7 @@ OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folde
 OptionalOut = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="The folder to write to.", show_default="RUN")
 ]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Fixes every random choice.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Fixes every random choice.")]
 DeviceOption = Annotated[Device, typer.Option("--device", help="Where to compute; auto takes a GPU when there is one.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output, nothing else.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -56,18 +57,25 @@ def speaking(*, as_json: bool, quiet: bool, debug: bool) -> Iterator[Voice]:
         yield Voice(as_json=as_json, quiet=quiet)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None  # 128 and the number of the signal, as shells have it
-    except (ExhumeError, OSError, MemoryError) as error:
+    except (ExhumeError, OSError, MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not _is_out_of_memory(error):
+            raise
         if debug:
             traceback.print_exc()
         print(f"exhume: {_sentence(error)}", file=sys.stderr)
         raise typer.Exit(2) from error
 
 
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether memory ran out; on a CPU PyTorch says so in words alone."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
 def _sentence(error: BaseException) -> str:
     if isinstance(error, ExhumeError):
         return str(error)
-    if isinstance(error, MemoryError):
-        return "There is not enough memory for this; take fewer examples or a narrower network."
+    if _is_out_of_memory(error):
+        return "There is not enough memory for this; take fewer examples or candidates, or a narrower network."
     place = getattr(error, "filename", None)
     reason = getattr(error, "strerror", None) or str(error)
     return f"{place}: {reason}." if place else f"{reason}."
