@@ -282,6 +282,8 @@ def test_what_does_not_fit_side_by_side_is_refused(views):
         run_together(EXACT, [views[0], smaller], seeds=[0, 1], device="cpu")
     with pytest.raises(ExhumeError, match="one seed"):
         run_together(EXACT, views, seeds=[0], device="cpu")
+    with pytest.raises(ExhumeError, match="GateCertificate cannot attack networks side by side"):
+        run_together(GateCertificate(), views[:1], seeds=[0], device="cpu")
     with pytest.raises(ExhumeError, match="at least one attack at a time"):
         Restarted(EXACT, at_once=0)
     convnet = exhume.train(data, model=exhume.ConvNet(channels=4, depth=1), device="cpu", steps=20).view()
@@ -295,6 +297,17 @@ def test_restarts_stop_when_everything_is_proven():
     found = Restarted(GateCertificate(), times=4, keep="best").run(view, device="cpu")
     assert found.outcome is Outcome.CERTIFIED
     assert len(found.diagnostics["restarts"]["objectives"]) == 1
+
+
+def test_restarts_without_an_objective_are_not_lost_and_the_one_that_proves_most_is_kept(tmp_path):
+    data = exhume.load("digits", classes="odd-even", size=6, test=0)
+    view = exhume.train(data, model=MLP(width=24, depth=1), device="cpu").view()
+    attack = GateCertificate(rounds=1, starts=1)
+    found = Restarted(attack, times=3).run(view, device="cpu", checkpoint=str(tmp_path / "state.safetensors"))
+    assert found.outcome is not Outcome.CERTIFIED, "too narrow to prove everything in one try"
+    every = Restarted(attack, times=3, keep="all").run(view, device="cpu")
+    assert found.diagnostics["restarts"]["objectives"] == [None] * 3
+    assert int(found.certified.sum()) >= int(every.certified.sum()) / 3
 
 
 def test_problems_of_one_network_share_its_weights(views):

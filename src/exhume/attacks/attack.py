@@ -38,7 +38,7 @@ class Attack(ABC):
         seed: int = 0,
         device: str | torch.device = "auto",
         progress: Progress = silent,
-        checkpoint: Path | None = None,
+        checkpoint: Path | str | None = None,
     ) -> Reconstruction:
         """Attack ``view`` and return what was found.
 
@@ -59,6 +59,9 @@ class Attack(ABC):
         generator = torch.Generator().manual_seed(seed)
         started = time.perf_counter()
         found = self.recover(
-            view.to(resolve_device(device)), generator=generator, progress=progress, checkpoint=checkpoint
+            view.to(resolve_device(device)),
+            generator=generator,
+            progress=progress,
+            checkpoint=None if checkpoint is None else Path(checkpoint),
         )
         return replace(found.cpu(), attack=repr(self), seed=seed, seconds=time.perf_counter() - started)

@@ -45,7 +45,8 @@ class SideBySide(Protocol):
 class Restarted(Attack):
     """``attack``, ``times`` over; keeps the run that ends with the lowest objective, or pools ``all`` of them.
 
-    A run that proves every training input ends the series, and is kept. The choice never looks at a training input: an
+    A run that proves every training input ends the series, and is kept; of an attack that has no objective, the run
+    that proves most. The choice never looks at a training input: an
     attacker has none. With a checkpoint, runs that ended are not repeated.
 
     >>> from exhume.attacks.weight_difference import WeightDifference
@@ -87,11 +88,7 @@ class Restarted(Attack):
             if file is not None:
                 file.unlink(missing_ok=True)
         ends = [-math.inf if _proves_all(one) else _objective(one) for one in found]
-        if self.keep == "best" and min(ends) == math.inf:
-            raise ExhumeError(
-                f"Restarted picks by the objective, and no run of {self.attack!r} has one; use keep='all'."
-            )
-        best = min(range(len(found)), key=ends.__getitem__)
+        best = min(range(len(found)), key=lambda run: (ends[run], -int(found[run].certified.sum())))
         kept = found[best] if self.keep == "best" else _pooled(found, found[best])
         restarts = {"objectives": [end if math.isfinite(end) else None for end in ends], "best": best}
         return replace(kept, diagnostics={**kept.diagnostics, "restarts": restarts})
@@ -116,13 +113,13 @@ class Restarted(Attack):
 
 
 def run_together(
-    attack: SideBySide,
+    attack: Attack | SideBySide,
     views: Sequence[AttackerView],
     *,
     seeds: Sequence[int],
     device: str | torch.device = "auto",
     progress: Progress = silent,
-    checkpoint: Path | None = None,
+    checkpoint: Path | str | None = None,
 ) -> list[Reconstruction]:
     """Attack many networks of one shape in one program, each as ``attack.run`` would.
 
@@ -138,8 +135,11 @@ def run_together(
         One reconstruction a view, on the CPU; the seconds of each are those of all.
 
     Raises:
+        ExhumeError: when the attack cannot, or the networks differ in shape.
         Refusal: when the attack does not apply to one of the views.
     """
+    if not isinstance(attack, SideBySide):
+        raise ExhumeError(f"{type(attack).__name__} cannot attack networks side by side; run it on one at a time.")
     if not views or len(seeds) != len(views):
         raise ExhumeError(f"Every network takes one seed; there are {len(views)} networks and {len(seeds)} seeds.")
     for view in views:
@@ -151,7 +151,7 @@ def run_together(
         [moved[id(view)] for view in views],
         generators=[torch.Generator().manual_seed(seed) for seed in seeds],
         progress=progress,
-        checkpoint=checkpoint,
+        checkpoint=None if checkpoint is None else Path(checkpoint),
     )
     seconds = time.perf_counter() - started
     return [
