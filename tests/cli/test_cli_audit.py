@@ -129,6 +129,14 @@ def test_the_final_weights_alone_are_attacked_by_what_applies_or_reported_as_unt
     assert "Nothing was tested" in (tmp_path / "report.html").read_text()
 
 
+def test_where_nothing_was_tested_a_note_says_how_to_give_what_attacks_ask_for(
+    theirs: Path, tmp_path: Path, capsys
+) -> None:
+    weights = [f"--final={theirs / 'final.pt'}", "--input-shape=1,8,8", "--budget=0"]
+    assert main(["audit", f"--model={theirs / 'models.py'}:network", *weights, f"--out={tmp_path}"]) == 3
+    assert "--set weight-difference.candidates=60" in capsys.readouterr().err
+
+
 def test_an_audit_keeps_what_another_attack_found_in_the_same_network_and_nothing_else(
     theirs: Path, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from exhume.cli import main
+from exhume.experiments.trial import Trial
 from exhume.records import Victim
 
 TRAIN = [
@@ -53,3 +54,22 @@ def test_an_interrupted_training_continues(tmp_path: Path) -> None:
     continued, whole = (Victim.load(tmp_path / name / "victim.safetensors") for name in ("run", "whole"))
     assert continued.final.keys() == whole.final.keys()
     assert all((continued.final[name] == whole.final[name]).all() for name in whole.final)
+
+
+def test_an_interrupted_study_says_what_is_kept_and_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = ["reproduce", "fig2", "--preset=smoke", f"--out={tmp_path}"]
+    measure, measured = Trial._measure, []
+
+    def until_the_third(self: Trial, bench: object) -> object:
+        measured.append(self)
+        if len(measured) == 3:
+            raise KeyboardInterrupt
+        return measure(self, bench)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Trial, "_measure", until_the_third)
+    assert main(study) == 130
+    assert f"{tmp_path} is kept, and the same command continues" in capsys.readouterr().err
+    assert main(study) == 0
+    assert len(measured) == 9, "eight cells, one of them begun twice"

@@ -47,7 +47,8 @@ def reproduce_command(
         for name in studies:
             place = out / name
             command = f"exhume reproduce {name} --preset {preset} --seed {seed} --device {device} --out {out}"
-            with RunFolder(place).open(), voice.progress(place / "cells") as progress:
+            # Some cells lie beside the study: it is the whole folder that is kept when Ctrl-C stops it.
+            with RunFolder(place).open(), voice.progress(out) as progress:
                 found = STUDIES[name].run(
                     preset, place, device=device, seed=seed, progress=progress, command=command, shared=out / SHARED
                 )
