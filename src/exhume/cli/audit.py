@@ -112,8 +112,8 @@ def audit_command(
             raise typer.Exit(CONDITION_MET)
         if not dossier.audits:
             voice.note(
-                "What an attack asks to be set, --set sets (--set weight-difference.candidates=60); what is known of the "
-                "training, --trained-with tells (--trained-with loss=ce)."
+                "What an attack asks to be set, --set sets (--set weight-difference.candidates=60); what is known of "
+                "the training, --trained-with tells (--trained-with loss=ce)."
             )
             raise typer.Exit(UNTESTED)
 
