@@ -178,6 +178,7 @@ def test_models_that_are_nowhere(place: str, own: dict[str, Path], refused: Call
         ["--input-shape=1,4,4", "--bounds=1,0"],
         ["--input-shape=1,4,4", "--bounds=dark,bright"],
         ["--input-shape=1,4,4", "--offset=1,2"],
+        ["--input-shape=1,4,4", "--attack=bilevel", "--trained-with=loss=mse", "--trained-with=weight_decay=lots"],
         [],
     ],
 )

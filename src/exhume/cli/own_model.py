@@ -24,6 +24,8 @@ from exhume.records.record import Bounds
 
 SEEDS = "seed:"
 """How a start is spelt that is to be searched for among seeds."""
+MEASURED = ("weight_decay", "momentum", "lr", "batch_size", "steps", "epochs", "noise_multiplier")
+"""Facts of a training that attacks compute with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +175,10 @@ def _facts(training: Sequence[str]) -> dict[str, Any]:
         name, separator, value = text.partition("=")
         if not separator or not name.strip():
             raise ExhumeError(f"--trained-with reads NAME=VALUE, such as optimiser=adam, not {text!r}.")
-        facts[name.strip().replace("-", "_")] = plain_value(value.strip())
+        fact, told = name.strip().replace("-", "_"), plain_value(value.strip())
+        if fact in MEASURED and (isinstance(told, bool) or not isinstance(told, int | float)):
+            raise ExhumeError(f"--trained-with takes a number for {fact}, not {value.strip()!r}.")
+        facts[fact] = told
     return facts
 
 
