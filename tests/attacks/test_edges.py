@@ -65,6 +65,16 @@ def test_units_that_learned_the_same_count_once():
     assert len(twice.distinct().offsets) == 10
 
 
+def test_networks_without_edges_have_none():
+    for model in (exhume.MLP(width=200, activation="tanh"), exhume.MLP(width=8), exhume.MLP(depth=0)):
+        module = model.build((3,), 1, torch.Generator().manual_seed(0))
+        view = exhume.AttackerView(model=module, final=module.state_dict(), input_shape=(3,))
+        assert Edges.of(view, SearchSpace(3)) is None
+    dead = {name: torch.zeros_like(weight) for name, weight in exhume.MLP(width=40).build((3,), 1).state_dict().items()}
+    view = exhume.AttackerView(model=exhume.MLP(width=40).build((3,), 1), final=dead, input_shape=(3,))
+    assert Edges.of(view, SearchSpace(3)) is None
+
+
 def test_heights_in_a_span_are_those_of_the_network():
     model = exhume.MLP(width=40, bias="first").build((3,), 1, torch.Generator().manual_seed(0))
     final = {name: weight.double() + 0.1 for name, weight in model.state_dict().items()}

@@ -69,6 +69,7 @@ class Edges:
             offsets = offsets if space.constant is None else offsets + inside[:, -1] * space.constant
             normals = inside[:, : space.dimension]
         lengths = normals.norm(dim=1)
+        normals, offsets, lengths = (part[lengths > 0] for part in (normals, offsets, lengths))
         edges = cls(normals / lengths[:, None], offsets / lengths).distinct()
         return edges if len(edges.offsets) > PLENTY * space.dimension else None
 

@@ -230,7 +230,7 @@ class FinalWeights(Attack):
     ) -> Meetings | None:
         """Look where edges meet around the candidates of all runs, in the range that inputs have."""
         edges = Edges.of(view, problem.space) if self.edges else None
-        if edges is None:
+        if edges is None or not bool(free.isfinite().all()):
             return None
         met = meetings(edges, free.double(), generator)
         if problem.box is None:
