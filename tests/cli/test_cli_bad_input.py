@@ -311,6 +311,19 @@ def test_fetching_what_cannot_be_fetched(tmp_path: Path, refused: Callable[..., 
     assert "mnst" in refused("data", "fetch", "mnst", "--data-dir", tmp_path)
 
 
+def test_an_error_of_exhume_itself_is_no_finding(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr(exhume.attacks.WeightDifference, "check", fail)
+    assert main(["attack", str(run), "--attack=weight-difference", f"--out={tmp_path}"]) == 70
+    *trace, last = capsys.readouterr().err.splitlines()
+    assert "Traceback" in trace[0]
+    assert last.startswith("exhume: This is an error in exhume itself (ZeroDivisionError: division by zero)")
+
+
 def test_debug_shows_where_an_error_came_from(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "show", "nowhere", "--debug"]) == 2
     assert "Traceback" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """The ``exhume`` command: what it offers, and how it ends."""
 
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Annotated, cast
 
@@ -8,10 +9,14 @@ import typer
 
 from exhume.cli import attack, audit, data, demo, distil, evaluate, reproduce, sweep, train
 from exhume.cli.invocation import called_with
+from exhume.errors import in_a_line
 from exhume.version import __version__
 
 BAD_INPUT = 2
 """The exit code of whatever a person can mend: a wrong option, a wrong file, a model that an attack does not fit."""
+
+FAULT = 70
+"""The exit code of an error in exhume itself, which Python would leave with 1: to pipelines that is a finding."""
 
 UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
 """What typer raises for options it cannot read; versions differ in where they keep it."""
@@ -56,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
     0 when done, 1 when a condition of an audit is met or tasks of a sweep failed, 2 for bad input, 3 when an audit
-    could test nothing, 130 after Ctrl-C.
+    could test nothing, 70 for an error in exhume itself, 130 after Ctrl-C.
     """
     try:
         given = sys.argv[1:] if arguments is None else list(arguments)
@@ -68,6 +73,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BAD_INPUT
     except typer.Abort:  # how older versions of typer pass on Ctrl-C
         return 130
+    except Exception as error:
+        traceback.print_exc()
+        print(
+            f"exhume: This is an error in exhume itself ({type(error).__name__}: {in_a_line(error)}); please report it "
+            "with the lines above. What was finished is kept.",
+            file=sys.stderr,
+        )
+        return FAULT
     return status if isinstance(status, int) else 0
 
 
