@@ -93,6 +93,15 @@ def test_an_attack_that_was_asked_for_and_does_not_apply_is_refused():
         audit(trained(), attacks=[GateCertificate(), GateCertificate(rounds=3)])
 
 
+def test_shapes_that_do_not_fit_are_said_before_anything_runs(tmp_path: Path):
+    attack = Counting(tally=str(tmp_path / "tally"))
+    with pytest.raises(ExhumeError, match="does not take inputs of shape"):
+        audit(replace(trained(), input_shape=(1, 9, 9)), attacks=[attack])
+    with pytest.raises(ExhumeError, match="examples of shape"):
+        audit(trained(), exhume.load("faces", size=4), attacks=[attack])
+    assert not (tmp_path / "tally").exists()
+
+
 def test_the_budget_stops_long_work_and_says_so(tmp_path: Path):
     endless = Counting(tally=str(tmp_path / "tally"), patience=10**9)
     dossier = audit(trained(), digits(), attacks=[endless], budget=1e-3)

@@ -13,7 +13,7 @@ from exhume.auditing.catalogue import attack_name, known_attacks
 from exhume.auditing.keeping import kept, kept_or_run, request_of
 from exhume.auditing.measuring import measured
 from exhume.devices import resolve_device
-from exhume.errors import ExhumeError, Refusal
+from exhume.errors import DataError, ExhumeError, Refusal
 from exhume.progress import Progress, silent
 from exhume.records import (
     Applicability,
@@ -24,6 +24,7 @@ from exhume.records import (
     Outcome,
     Reconstruction,
     StartEvidence,
+    count_outputs,
 )
 
 BUDGET_MINUTES = 10.0
@@ -72,8 +73,11 @@ def audit(
         :func:`exhume.auditing.account` for JSON.
 
     Raises:
+        DataError: when the data is not of the shape that the network takes.
         Refusal: when an attack that was asked for does not apply.
     """
+    if data is not None and data.input_shape != view.input_shape:  # attacks take their time, and this is known now
+        raise DataError(f"The data holds examples of shape {data.input_shape}, the network takes {view.input_shape}.")
     chosen = None if attacks is None else _named(attacks)
     place = None if folder is None else Path(folder)
 
@@ -119,8 +123,10 @@ def conduct(
         budget: minutes for all together; None: no limit.
 
     Raises:
+        ExhumeError: when the model does not take inputs of the view's shape.
         Refusal: when an attack that was asked for does not apply; before any runs, where that can be seen.
     """
+    count_outputs(view.model, view.input_shape)  # says so where the model does not take such inputs
     planned = assess(view, attacks)
     if not is_auto:
         for attack in attacks.values():
