@@ -31,7 +31,7 @@ def test_points_on_a_circle_come_out_and_points_between_do_not(seed):
         classes=("even", "odd"),
         bounds=(-1.0, 1.0),
     )
-    victim = exhume.train(data, device="cpu", seed=seed, **max_margin_recipe(width=300, steps=3000))
+    victim = exhume.train(data, device="cpu", seed=seed, **max_margin_recipe(width=300, steps=2000))
     attack = MaxMargin(
         candidates=12, trials=1, restarts=8, steps=400, input_rate=(0.01, 0.05), multiplier_rate=(0.01, 0.05),
         spread=(0.1, 0.5), sharpness=(800.0, 830.0), within_span=False, rescale=False, similar=1.1,
