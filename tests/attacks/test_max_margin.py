@@ -157,4 +157,5 @@ def test_bad_settings_are_refused():
         MaxMargin(spread=(0.0, 1.0))
     with pytest.raises(ExhumeError, match="restarts of at least 1"):
         MaxMargin(restarts=0)
-    assert MaxMargin.published(restarts=3).sharpness == (10.0, 500.0)
+    published = MaxMargin.published(restarts=3)
+    assert (published.sharpness, published.upper_layers, published.edges) == ((10.0, 500.0), 1.0, False)

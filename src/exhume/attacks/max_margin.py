@@ -24,18 +24,21 @@ class MaxMargin(FinalWeights):
     and ``f_y − max_{c≠y} f_c`` of several (Buzaglo et al. 2023). Labels are fixed and balanced.
 
     Departures from the papers: Adam instead of gradient descent with momentum; inputs are searched in the span that the
-    first layer gives away, which also settles their scale; settings are chosen without a look at training images, where
+    first layer gives away, which also settles their scale; layers that still show their random start do not count;
+    inputs are read off exactly where the edges of many units meet; settings are chosen without a look at training images, where
     the released codes choose by one. :meth:`published` has the papers' ranges.
     """
 
     @classmethod
     def published(cls, **settings: object) -> "MaxMargin":
-        """Return the papers' settings: all pixels free, twice as many candidates as inputs, their ranges."""
+        """Return the papers' settings: all pixels free, every layer alike, twice as many candidates, their ranges."""
         return cls(
             **{
                 "oversampling": 2.0,
                 "within_span": False,
                 "steps": 50_000,
+                "upper_layers": 1.0,
+                "edges": False,
                 "spread": (1e-6, 0.1),
                 "floor": (0.01, 0.5),
                 "sharpness": (10.0, 500.0),
