@@ -25,8 +25,8 @@ class MaxMargin(FinalWeights):
 
     Departures from the papers: Adam instead of gradient descent with momentum; inputs are searched in the span that the
     first layer gives away, which also settles their scale; layers that still show their random start do not count;
-    inputs are read off exactly where the edges of many units meet; settings are chosen without a look at training images, where
-    the released codes choose by one. :meth:`published` has the papers' ranges.
+    inputs are read off exactly where the edges of many units meet; settings are chosen without a look at training
+    images, where the released codes choose by one. :meth:`published` has the papers' ranges.
     """
 
     @classmethod
