@@ -270,6 +270,10 @@ def test_interrupted_restarts_end_the_same(standard, tmp_path):
         {"learning_rate": -1.0},
         {"sharpness": (0.0, 10.0)},
         {"oversampling": float("nan")},
+        {"oversampling": 0.0},
+        {"balance": 2.0},
+        {"tolerance": -1.0},
+        {"patience": -1},
     ],
 )
 def test_settings_that_cannot_work_are_refused(wrong):

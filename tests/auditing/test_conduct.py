@@ -12,12 +12,12 @@ import exhume
 from exhume.attacks import GateCertificate, WeightDifference
 from exhume.attacks.attack import Attack
 from exhume.auditing import account, audit
-from exhume.auditing.conduct import OutOfTime, within
+from exhume.auditing.conduct import OutOfTime, conduct, within
 from exhume.auditing.keeping import REQUEST, kept_or_run
 from exhume.errors import ExhumeError, Refusal
 from exhume.evaluation import Finding, lead, verdict
 from exhume.progress import Progress
-from exhume.records import AttackerView, Outcome, Reconstruction
+from exhume.records import Applicability, Assessment, AttackerView, Outcome, Reconstruction
 
 
 @final
@@ -133,6 +133,41 @@ def test_what_was_found_is_not_searched_for_again(tmp_path: Path):
     other = replace(trained(), final={name: weight + 1e-3 for name, weight in trained().final.items()})
     audit(other, digits(), attacks=[attack], seed=6, folder=tmp_path / "audit")
     assert (tmp_path / "tally").read_text() == "xxx"
+
+
+def test_an_attack_that_breaks_costs_nothing_that_others_find_unless_it_was_asked_for(tmp_path: Path):
+    attacks = {
+        "broken": Counting(tally=str(tmp_path / "no" / "folder")),
+        "counting": Counting(tally=str(tmp_path / "tally")),
+    }
+
+    def run(name: str, attack: Attack, seconds: float) -> Reconstruction:
+        return attack.run(trained(), seed=0, device="cpu")
+
+    found, assessments = conduct(trained(), attacks, run, is_auto=True, budget=None)
+    assert list(found) == ["counting"]
+    fates = {one.attack: one.fate for one in assessments}
+    assert fates["broken"].startswith("ended by an error (FileNotFoundError: ")
+    assert fates["counting"] == "ran"
+    with pytest.raises(FileNotFoundError):
+        conduct(trained(), attacks, run, is_auto=False, budget=None)
+
+
+def test_an_attack_with_caveats_leaves_half_of_the_budget_to_those_that_wait(monkeypatch: pytest.MonkeyPatch):
+    caveats = Applicability.WITH_CAVEATS
+    planned = tuple(Assessment(attack=name, applies=caveats, reasons=()) for name in ("first", "last"))
+    monkeypatch.setattr("exhume.auditing.conduct.assess", lambda view, attacks: planned)
+    given: dict[bool, list[float]] = {True: [], False: []}
+    for is_auto, seconds_given in given.items():
+
+        def run(name: str, attack: Attack, seconds: float, told: list[float] = seconds_given) -> Reconstruction:
+            told.append(seconds)
+            return attack.run(trained(), seed=0, device="cpu")
+
+        attacks = {name: WeightDifference(steps=1) for name in ("first", "last")}
+        conduct(trained(), attacks, run, is_auto=is_auto, budget=60.0)
+    assert given[True] == [pytest.approx(1800, abs=60), pytest.approx(3600, abs=60)]
+    assert given[False] == [pytest.approx(3600, abs=60), pytest.approx(3600, abs=60)]
 
 
 def test_what_was_found_costs_nothing_when_the_budget_is_spent(tmp_path: Path):

@@ -96,16 +96,18 @@ class GateCertificate(Attack):
                 hunt.unpack(*state)
         if self.warm_start is not None and hunt.rounds == 0:
             hunt.warm = self._warm_starts(self.warm_start, view, problem, generator, progress)
+        hunt.tick = lambda: progress("recover", len(hunt.found), problem.rank, f"round {hunt.rounds + 1}")
         while hunt.rounds < self.rounds and not hunt.is_stuck(self.patience) and not hunt.is_complete:
+            whole = hunt.pack()
             try:
-                progress("recover", len(hunt.found), problem.rank, f"round {hunt.rounds + 1}")
-            except KeyboardInterrupt:  # from a listener: here the state is whole, so nothing need be lost
-                if saved is not None and hunt.rounds:
-                    saved.save(*hunt.pack())
+                hunt.tick()
+                hunt.round()
+                if hunt.is_complete or hunt.idle in (LATE, self.patience // 2):
+                    hunt.settle()
+            except KeyboardInterrupt:  # the round is lost, and nothing before it
+                if saved is not None and whole[0]["rounds"]:
+                    saved.save(*whole)
                 raise
-            hunt.round()
-            if hunt.is_complete or hunt.idle in (LATE, self.patience // 2):
-                hunt.settle()
             if saved is not None and saved.due():
                 saved.save(*hunt.pack())
         progress("recover", len(hunt.found), problem.rank, "certify")

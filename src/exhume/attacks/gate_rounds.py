@@ -1,5 +1,6 @@
 """Hunt for the rows of all inputs in rounds: search, accept what is no accident, free rows of each other, search on."""
 
+import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -27,7 +28,7 @@ from exhume.attacks.gate_check import (
     without_culprits,
 )
 from exhume.attacks.gate_groups import FEW_MISSING, told_apart, without_repeats
-from exhume.attacks.gate_search import RowProblem, SearchSettings, random_starts, rows_of, search
+from exhume.attacks.gate_search import RowProblem, SearchSettings, Tick, random_starts, rows_of, search, unheard
 
 NEARLY_AS_SPARSE = 0.8
 """How many zeros, relative to rows found before, a row must have; those on their way to a true row have fewer."""
@@ -65,6 +66,8 @@ class Hunt:
     found: Float[Tensor, "row rank"]
     warm: Float[Tensor, "candidate value"]
     """Inputs to start from beside random ones, as long as that finds anything."""
+    tick: Tick = unheard
+    """Called now and then within a round; whoever wants to stop raises there, and what was packed before it counts."""
     tried: int = 0
     idle: int = 0
     """How many rounds in a row found nothing new."""
@@ -97,9 +100,10 @@ class Hunt:
         warm = self.warm[: 0 if self.idle else None] @ directions @ directions.T
         starts = torch.cat([warm, random_starts(problem, directions, strengths, count, generator)])
         chosen = max(range(len(STRATEGIES)), key=lambda which: (self.gains[which], -self.used[which]))
-        rows, _ = search(problem, starts, directions, STRATEGIES[chosen])
+        rows, _ = search(problem, starts, directions, STRATEGIES[chosen], self.tick)
         at_their_word = starts if self.idle or len(strengths) <= FEW_MISSING else warm
         rows = torch.cat([rows, rows_of(problem, at_their_word, generator)])
+        self.tick()
         self.tried += len(rows)
         self.rounds += 1
         before = len(self.found)
@@ -119,6 +123,7 @@ class Hunt:
         if self.is_complete and self._is_consistent():
             return
         rows = refined(self.problem, self.found, self.generator)
+        self.tick()
         rows = told_apart(self.problem, rows, (BY_GATES, NARROWLY), self.generator)
         self.found = without_culprits(self.problem, rows, most=8)
         if not self.is_complete:  # a mixture may stand in the way of what is missing
@@ -131,7 +136,7 @@ class Hunt:
     def pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the state as JSON values and tensors."""
         names = ("tried", "idle", "rounds", "most", "record", "gains", "used")
-        return {name: getattr(self, name) for name in names}, {
+        return {name: copy.copy(getattr(self, name)) for name in names}, {
             "found": self.found,
             "warm": self.warm,
             "generator": self.generator.get_state(),

@@ -15,6 +15,7 @@ All candidates of a batch are searched at once.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import cycle, islice, product
 
@@ -24,6 +25,8 @@ from torch import Tensor
 
 from exhume.attacks.first_layer import Signals
 from exhume.attacks.subspace import InputSubspace
+
+Tick = Callable[[], None]
 
 SHARED_SILENCE = 0.05
 """The fraction of silent units from which on inputs are taken to share a mean."""
@@ -196,13 +199,20 @@ def _standardised(problem: RowProblem, inputs: Tensor) -> Tensor:
     return inputs / inputs.pow(2).mean(dim=1, keepdim=True).sqrt().clamp(min=1e-30)
 
 
+def unheard() -> None:
+    """Tell nobody."""
+
+
 def search(
     problem: RowProblem,
     starts: Float[Tensor, "candidate value"],
     directions: Float[Tensor, "value free"],
     settings: SearchSettings,
+    tick: Tick = unheard,
 ) -> tuple[Float[Tensor, "candidate rank"], Float[Tensor, "candidate value"]]:
     """Search from ``starts`` for rows of single inputs, the inputs confined to the span of ``directions``.
+
+    ``tick`` is called every iteration; whoever wants to stop raises there.
 
     Returns:
         The rows as unit coordinates in the row space, and the inputs whose gates they show.
@@ -216,6 +226,7 @@ def search(
     on = ever_on(settings.first_sharpness * margins / margins.pow(2).mean(dim=1, keepdim=True).sqrt())
     rows = predicted_rows(problem, oriented(problem, codes @ directions.T))
     for iteration in range(settings.iterations):
+        tick()
         progress = iteration / max(1, settings.iterations - 1)
         width = settings.widths[0] * (settings.widths[1] / settings.widths[0]) ** progress
         width_each = (3.0 * problem.noise_width(rows)).clamp(min=width)[:, None]

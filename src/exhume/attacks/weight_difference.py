@@ -108,17 +108,22 @@ class WeightDifference(Attack):
             "candidates": 1,
             "at_once": 1,
             "steps": 1,
-            "oversampling": 0,
             "learning_rate": 0,
             "init_std": 0,
             "box_weight": 0,
             "balance": 0,
+            "tolerance": 0,
+            "patience": 0,
         }
         for name, least in at_least.items():
             value = getattr(self, name)
             if value is not None and not least <= value < math.inf:
                 raise ExhumeError(f"WeightDifference needs {name} of at least {least}, not {value}.")
-        if self.sharpness is not None and not all(0 < beta < math.inf for beta in self.sharpness):
+        if not 0 < self.oversampling < math.inf:
+            raise ExhumeError(f"WeightDifference needs a positive oversampling, not {self.oversampling}.")
+        if self.balance > 1:
+            raise ExhumeError(f"WeightDifference needs a balance of at most 1, not {self.balance}.")
+        if self.sharpness is not None and not _is_pair(self.sharpness):
             raise ExhumeError(f"WeightDifference needs two positive values of sharpness, not {self.sharpness}.")
 
     @classmethod
@@ -302,6 +307,14 @@ def _points(view: AttackerView, places: Sequence[float]) -> list[Weights]:
     ]
 
 
+def _is_pair(sharpness: object) -> bool:
+    return (
+        isinstance(sharpness, tuple | list)
+        and len(sharpness) == 2
+        and all(isinstance(beta, int | float) and 0 < beta < math.inf for beta in sharpness)
+    )
+
+
 def _holds_inputs(seen: InputSubspace | FirstLayer | None) -> bool:
     """Tell whether the subspace is one of raw inputs; that of frozen features says nothing about pixels."""
     layer = seen.layer if isinstance(seen, InputSubspace) else seen
@@ -312,7 +325,7 @@ def _sentence(outcome: Outcome, unexplained: float) -> str:
     share = f"{unexplained:.2%} of the squared weight change"
     return {
         Outcome.CONVERGED: f"All but {share} is explained.",
-        Outcome.STALLED: f"The objective stopped falling with {share} unexplained; try more candidates.",
+        Outcome.STALLED: f"The objective stopped falling with {share} unexplained; try more steps or candidates.",
         Outcome.STEPS_EXHAUSTED: f"The objective was still falling with {share} unexplained; allow more steps.",
         Outcome.DIVERGED: "The objective left all bounds; lower the learning rate. Given is the last finite state.",
     }[outcome]

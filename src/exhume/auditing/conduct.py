@@ -13,7 +13,7 @@ from exhume.auditing.catalogue import attack_name, known_attacks
 from exhume.auditing.keeping import kept, kept_or_run, request_of
 from exhume.auditing.measuring import measured
 from exhume.devices import resolve_device
-from exhume.errors import DataError, ExhumeError, Refusal
+from exhume.errors import DataError, ExhumeError, Refusal, in_a_line
 from exhume.progress import Progress, silent
 from exhume.records import (
     Applicability,
@@ -31,7 +31,7 @@ BUDGET_MINUTES = 10.0
 """For attacks that nobody asked for by name."""
 
 RAN = "ran"
-_STOPPED = "stopped when the budget was spent; a larger one continues from there"
+_STOPPED = "stopped when its part of the budget was spent; a larger one continues from there"
 Run = Callable[[str, Attack, float], Reconstruction]
 """From an attack's name, the attack and the seconds it may take to what it found, now or before; what was found before
 takes none, so that it is returned even when there are none left. Raises :class:`OutOfTime` otherwise."""
@@ -134,8 +134,10 @@ def conduct(
     deadline = None if budget is None else time.monotonic() + 60 * budget
     found: dict[str, Reconstruction] = {}
     fates: list[Assessment] = []
-    for one in planned:
+    for number, one in enumerate(planned):
         left = float("inf") if deadline is None else deadline - time.monotonic()
+        if is_auto and one.applies is Applicability.WITH_CAVEATS and _somebody_waits(planned[number + 1 :]):
+            left /= 2  # it may not get anywhere, and others may
         reason = _not_to_run(one, found, is_auto=is_auto)
         if reason is not None:
             fates.append(replace(one, fate=reason))
@@ -146,11 +148,21 @@ def conduct(
             if not is_auto:
                 raise
             fates.append(replace(one, applies=Applicability.DOES_NOT, reasons=(str(refusal),)))
+        except ExhumeError:
+            raise
+        except Exception as error:  # a fault of ours in one attack must not cost what the others find
+            if not is_auto:
+                raise
+            fates.append(replace(one, fate=f"ended by an error ({type(error).__name__}: {in_a_line(error)})"))
         except OutOfTime:
             fates.append(replace(one, fate=_STOPPED if left > 0 else "not run: the budget was spent"))
         else:
             fates.append(replace(one, fate=RAN))
     return found, tuple(fates)
+
+
+def _somebody_waits(rest: Sequence[Assessment]) -> bool:
+    return any(one.applies is not Applicability.DOES_NOT for one in rest)
 
 
 def within(seconds: float, progress: Progress = silent) -> Progress:
