@@ -8,7 +8,7 @@ from torch import nn
 from torch.func import functional_call
 
 from exhume.attacks.dense_sums import DenseSums
-from exhume.attacks.gradient_sums import ModuleSums, gradient_sums, squared_residual
+from exhume.attacks.gradient_sums import ChunkedSums, ModuleSums, WeighedSums, gradient_sums, squared_residual
 from exhume.attacks.smooth_relu import SmoothReLU, with_smooth_relus
 from exhume.models.convnet import ConvNet
 from exhume.models.mlp import MLP
@@ -190,3 +190,23 @@ def test_a_sharper_softplus_is_nearer_to_a_relu():
         errors.append(float(sum((a - b).square().sum() for a, b in zip(smooth, exact, strict=True))))
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] < 1e-6 * errors[0]
+
+
+@pytest.mark.parametrize("above", [0.0, 0.3])
+@pytest.mark.parametrize("sharpness", [None, 4.0])
+@pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=ARCHITECTURES.keys())
+def test_layers_that_count_less_are_the_same_in_closed_form(architecture, sharpness, above):
+    view = view_of(built(**architecture))
+    inputs, duals = draws(points=1)
+    beta = None if sharpness is None else torch.tensor(sharpness, dtype=torch.float64)
+    sums = gradient_sums(view, [view.final], torch.float64)
+    first = sums.names[0].rpartition(".")[0]
+    factors = tuple(1.0 if name.startswith(first) else above for name in sums.names)
+    fast, slow = WeighedSums(sums, factors), WeighedSums(ChunkedSums(sums, 99), factors)
+    target = fast.weighed(tuple(view.initial[name] for name in sums.names))
+    for one, other in zip(
+        squared_residual(fast, target, inputs, duals, beta),
+        squared_residual(slow, target, inputs, duals, beta),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-11)

@@ -133,24 +133,33 @@ class DenseSums:
         duals: Float[Tensor, "point *run candidate output"],
         sharpness: Sharpness = None,
         metric: Float[Tensor, "... in in"] | None = None,
+        factors: Sequence[float] | None = None,
     ) -> tuple[
         Float[Tensor, "*run"], Float[Tensor, "*run candidate value"], Float[Tensor, "point *run candidate output"]
     ]:
-        """Return ``‖target − sums‖²`` and its gradients, as :func:`~exhume.attacks.gradient_sums.squared_residual`."""
+        """Return ``‖target − sums‖²`` and its gradients, as :func:`~exhume.attacks.gradient_sums.squared_residual`.
+
+        With ``factors``, one a parameter, every sum is multiplied by its own first; what has none costs nothing.
+        """
         walk = _Walk.through(self, inputs, duals, sharpness)
-        given = iter(target)
+        given = iter(zip(target, (1.0,) * len(target) if factors is None else factors, strict=True))
         squares: list[Tensor] = []
         acts: list[_Act] = []
         for layer, ((signal, heard), bias) in enumerate(zip(walk.layers, self.biases, strict=True)):
-            left = residual(signal, heard, walk.gain, next(given), self._short, metric if layer == 0 else None)
-            offset = None
-            squares.append(left.square)
+            act = _Act()
+            wanted, factor = next(given)
+            if factor != 0:
+                left = residual(signal, heard, factor * walk.gain, wanted, self._short, metric if layer == 0 else None)
+                squares.append(left.square)
+                act = _Act(_times(factor, left.motions), _times(factor, left.reaching))
             if bias is not None:
-                wanted = next(given)
+                wanted, factor = next(given)
                 assert isinstance(wanted, Tensor)
-                offset = signal.sum((0, -2)) - wanted
-                squares.append(offset.square().sum(-1))
-            acts.append(_Act(left.motions, left.reaching, offset))
+                if factor != 0:
+                    offset = factor * signal.sum((0, -2)) - wanted
+                    squares.append(offset.square().sum(-1))
+                    act = replace(act, offset=factor * offset)
+            acts.append(act)
         to_inputs, to_duals = walk.pulled(acts)
         return torch.stack(squares).sum(0), 2 * to_inputs, 2 * to_duals
 
@@ -182,9 +191,9 @@ class DenseSums:
 class _Act:
     """What a cotangent of a layer's weights and bias does to what the layer heard and was told."""
 
-    motions: Rows
-    reaching: Rows
-    offset: Float[Tensor, "*run unit"] | None
+    motions: Rows | None = None
+    reaching: Rows | None = None
+    offset: Float[Tensor, "*run unit"] | None = None
 
 
 @dataclass(frozen=True)
@@ -249,25 +258,36 @@ class _Walk:
         weights, last = self.sums.weights, len(self.sums.weights) - 1
         motions: list[Tensor] = []  # how heights move when the weights move along the cotangent
         for layer, act in enumerate(acts):
-            motion = act.motions if act.offset is None else act.motions.add_((self.unit * act.offset).unsqueeze(-2))
+            motion = act.motions
             if layer > 0:
-                motion = motion.add_(_through(self.slopes[layer - 1] * motions[-1], weights[layer].mT, self.runs))
+                carried = _through(self.slopes[layer - 1] * motions[-1], weights[layer].mT, self.runs)
+                motion = carried if motion is None else motion.add_(carried)
+            assert motion is not None, "the first layer always counts"
+            if act.offset is not None:
+                motion = motion.add_((self.unit * act.offset).unsqueeze(-2))
             motions.append(motion)
 
         adjoint: Tensor | None = None  # of the heights; none at the output, which is linear
         for layer in reversed(range(last)):
-            scale = self.sums.scales[layer + 1]
-            reaching = acts[layer + 1].reaching if scale == 1.0 else scale * acts[layer + 1].reaching
+            reaching = _times(self.sums.scales[layer + 1], acts[layer + 1].reaching)
             if adjoint is not None:
-                reaching = reaching.add_(_through(adjoint, weights[layer + 1], self.runs))
-            adjoint = reaching.mul_(self.slopes[layer])
+                carried = _through(adjoint, weights[layer + 1], self.runs)
+                reaching = carried if reaching is None else reaching.add_(carried)
+            adjoint = None if reaching is None else reaching.mul_(self.slopes[layer])
             bend = self.bends[layer]
             if bend is not None:
-                adjoint = torch.addcmul(adjoint, bend, motions[layer] * self.arriving[layer])
-        to_inputs = self.sums.scales[0] * acts[0].reaching[0]
+                felt = motions[layer] * self.arriving[layer]
+                adjoint = felt.mul_(bend) if adjoint is None else torch.addcmul(adjoint, bend, felt)
+        reaching = _times(self.sums.scales[0], acts[0].reaching)
+        assert reaching is not None
+        to_inputs = reaching[0]
         if adjoint is not None:
             to_inputs = to_inputs + _through(adjoint, weights[0], self.runs).sum(0)
         return to_inputs, (self.gain * motions[-1]).expand(self.signals[-1].shape)
+
+
+def _times(factor: float, rows: Tensor | None) -> Tensor | None:
+    return rows if rows is None or factor == 1.0 else factor * rows
 
 
 def _through(values: Tensor, weight: Tensor, runs: int) -> Tensor:

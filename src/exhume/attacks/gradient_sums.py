@@ -77,6 +77,8 @@ def squared_residual(
     """
     if isinstance(sums, DenseSums):
         return sums.squared_residual(target, inputs, duals, sharpness, metric)
+    if isinstance(sums, WeighedSums) and isinstance(sums.whole, DenseSums):
+        return sums.whole.squared_residual(target, inputs, duals, sharpness, metric, sums.factors)
     predicted, pullback = sums(inputs, duals, sharpness)
     wanted = [one.written() if isinstance(one, LowRank) else one for one in target]
     residuals = [one - other for one, other in zip(predicted, wanted, strict=True)]
@@ -127,6 +129,38 @@ class ChunkedSums:
             return torch.cat(to_inputs, -2), torch.cat(to_duals, -2)
 
         return tuple(total), pullback
+
+
+@dataclass(frozen=True)
+class WeighedSums:
+    """The same sums, each times a factor, so that what is left of a parameter counts with its square."""
+
+    whole: GradientSums
+    factors: tuple[float, ...]
+    """One a parameter."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters, in the order of the sums."""
+        return self.whole.names
+
+    def outputs(self, inputs: Float[Tensor, "candidate value"]) -> Float[Tensor, "point candidate output"]:
+        """Return what the network says to ``inputs`` at every point, its ReLUs sharp."""
+        return self.whole.outputs(inputs)
+
+    def __call__(
+        self,
+        inputs: Float[Tensor, "candidate value"],
+        duals: Float[Tensor, "point candidate output"],
+        sharpness: Sharpness = None,
+    ) -> tuple[Sums, Pullback]:
+        """Return one sum a parameter, and the pullback to flat ``inputs`` and to ``duals``."""
+        sums, pullback = self.whole(inputs, duals, sharpness)
+        return self.weighed(sums), lambda cotangents: pullback(self.weighed(cotangents))
+
+    def weighed(self, values: Sums) -> Sums:
+        """Multiply what belongs to each parameter by its factor."""
+        return tuple(factor * value for factor, value in zip(self.factors, values, strict=True))
 
 
 @dataclass(frozen=True)

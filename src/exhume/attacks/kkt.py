@@ -12,10 +12,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from exhume.attacks.dense_sums import DenseSums, Sharpness, Sums
-from exhume.attacks.gradient_sums import GradientSums, gradient_sums, squared_residual
+from exhume.attacks.gradient_sums import GradientSums, WeighedSums, gradient_sums, squared_residual
 from exhume.attacks.multipliers import Multipliers
 from exhume.attacks.search_space import SearchSpace
-from exhume.attacks.upper_layers import WeighedSums, parted
+from exhume.attacks.upper_layers import parted
 from exhume.attacks.weight_change import UNIT_PROBES, box_of, moved_into
 from exhume.records import AttackerView
 

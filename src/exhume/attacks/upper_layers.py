@@ -6,14 +6,11 @@ is so, the first layer alone is the better witness.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from exhume.attacks.dense_sums import Pullback, Sharpness, Sums
-from exhume.attacks.gradient_sums import GradientSums
 from exhume.attacks.subspace import noise_floor
 
 SHOWS = 0.1
@@ -60,35 +57,3 @@ def parted(names: Sequence[str]) -> tuple[list[str], list[str]]:
     lowest = names[0].rpartition(".")[0]
     first = [name for name in names if name.rpartition(".")[0] == lowest]
     return first, [name for name in names if name not in first]
-
-
-@dataclass(frozen=True)
-class WeighedSums:
-    """The same sums, each times a factor, so that what is left of a parameter counts with its square."""
-
-    whole: GradientSums
-    factors: tuple[float, ...]
-    """One a parameter."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The parameters, in the order of the sums."""
-        return self.whole.names
-
-    def outputs(self, inputs: Float[Tensor, "candidate value"]) -> Float[Tensor, "point candidate output"]:
-        """Return what the network says to ``inputs`` at every point, its ReLUs sharp."""
-        return self.whole.outputs(inputs)
-
-    def __call__(
-        self,
-        inputs: Float[Tensor, "candidate value"],
-        duals: Float[Tensor, "point candidate output"],
-        sharpness: Sharpness = None,
-    ) -> tuple[Sums, Pullback]:
-        """Return one sum a parameter, and the pullback to flat ``inputs`` and to ``duals``."""
-        sums, pullback = self.whole(inputs, duals, sharpness)
-        return self.weighed(sums), lambda cotangents: pullback(self.weighed(cotangents))
-
-    def weighed(self, values: Sums) -> Sums:
-        """Multiply what belongs to each parameter by its factor."""
-        return tuple(factor * value for factor, value in zip(self.factors, values, strict=True))
