@@ -56,10 +56,9 @@ def matched_errors(found, images):
     ("source", "size", "seed"),
     [
         ("digits", 16, 1),
-        ("digits", 20, 2),
         pytest.param(
             "mnist",
-            20,
+            10,
             0,
             marks=pytest.mark.skipif("EXHUME_DATA" not in os.environ, reason="MNIST is read from EXHUME_DATA"),
         ),
