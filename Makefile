@@ -8,7 +8,7 @@ demo: $(STAMP)
 	$(BIN)/exhume demo --out out/demo
 
 test: $(STAMP) lint types
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
