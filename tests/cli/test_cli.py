@@ -212,14 +212,15 @@ def test_the_installed_command_gives_exit_codes() -> None:
     assert done.stderr.startswith("exhume: There is no source 'nowhere'")
 
 
-def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exhume.cli.demo.FACES", 20)  # half as many as there are, in a tenth of the time
     audit = as_json(capsys, "demo", f"--out={tmp_path}")
     assert audit.keys() >= AUDIT_KEYS
     assert audit == json.loads((tmp_path / "audit.json").read_text())
-    assert audit["training_size"] == audit["training_size_estimate"] == 40
-    # Four of the faces are nearly one picture; what they leave undetermined in others stays without a certificate.
-    assert audit["exact"] >= 38
-    assert audit["certified_examples"] >= 30
+    assert audit["training_size"] == audit["training_size_estimate"] == 20
+    # Some faces are nearly one picture; what they leave undetermined in others stays without a certificate.
+    assert audit["exact"] >= 19
+    assert audit["certified_examples"] >= 15
     assert audit["false_certificates"] == 0
     assert "GateCertificate" in audit["attack"]
     assert (tmp_path / "report.html").is_file()
