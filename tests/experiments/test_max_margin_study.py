@@ -63,8 +63,9 @@ def test_only_what_edges_fix_counts_as_exact():
         inputs=data.train.inputs + 0.01, certified=torch.zeros(10, dtype=torch.bool), confidence=torch.zeros(10),
         outcome=Outcome.CONVERGED, diagnostics={"edges_met": [9, 8, 7]},
     )  # fmt: skip
-    assert exactly_recovered(copies, data) == 3
-    assert exactly_recovered(replace(copies, diagnostics={}), data) == 0
+    assert exactly_recovered(copies, data.train) == 3
+    assert exactly_recovered(copies, data.holdout) == 0
+    assert exactly_recovered(replace(copies, diagnostics={}), data.train) == 0
 
 
 def test_the_papers_count_sees_copies_and_nothing_in_noise():

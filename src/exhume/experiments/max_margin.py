@@ -110,7 +110,8 @@ def measure_case(case: Case, seed: int, bench: Bench) -> dict[str, Any]:
         "size_estimate": found.diagnostics.get("training_size_estimate"),
         "residual": min(found.diagnostics["residuals"]),
         "upper_layers": found.diagnostics.get("upper_layers"),
-        "exact": exactly_recovered(found, data),
+        "exact": exactly_recovered(found, data.train),
+        "exact_null": exactly_recovered(found, data.holdout),
         "points_of_edges": len(found.diagnostics.get("edges_met", ())),
         "candidates": len(found),
         "attack": found.attack,
@@ -266,12 +267,12 @@ def _best_matches(candidates: Tensor, every: Tensor) -> tuple[Tensor, Tensor]:
     return best, place
 
 
-def exactly_recovered(found: Reconstruction, data: Dataset) -> int:
-    """Count training images of which no pixel is further than about five grey levels from a point that edges fix."""
+def exactly_recovered(found: Reconstruction, images: Split) -> int:
+    """Count images of which no pixel is further than about five grey levels from a point that edges fix."""
     fixed = found.inputs[: len(found.diagnostics.get("edges_met", ()))].flatten(1)
     if not len(fixed):
         return 0
-    nearest = torch.cdist(data.train.inputs.flatten(1).to(fixed), fixed, p=float("inf")).amin(1)
+    nearest = torch.cdist(images.inputs.flatten(1).to(fixed), fixed, p=float("inf")).amin(1)
     return int((nearest < EXACT).sum())
 
 
@@ -352,6 +353,7 @@ COLUMNS = {
     "similar_null": "its null",
     "correlated": "by correlation at 1 % FPR",
     "exact": "exact",
+    "exact_null": "exact, held out",
     "kkt_residual": "KKT residual",
     "residual": "unexplained",
     "attack_seconds": "seconds",
