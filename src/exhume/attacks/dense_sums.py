@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from exhume.attacks.curves import Activation
-from exhume.attacks.residuals import Gain, LowRank, Rows, acting, outer, residual
+from exhume.attacks.residuals import Gain, LowRank, Rows, acting, add_product, outer, residual
 from exhume.models.structure import DenseStack
 from exhume.records import Weights
 
@@ -260,8 +260,7 @@ class _Walk:
         for layer, act in enumerate(acts):
             motion = act.motions
             if layer > 0:
-                carried = _through(self.slopes[layer - 1] * motions[-1], weights[layer].mT, self.runs)
-                motion = carried if motion is None else motion.add_(carried)
+                motion = _through(self.slopes[layer - 1] * motions[-1], weights[layer].mT, self.runs, onto=motion)
             assert motion is not None, "the first layer always counts"
             if act.offset is not None:
                 motion = motion.add_((self.unit * act.offset).unsqueeze(-2))
@@ -271,8 +270,7 @@ class _Walk:
         for layer in reversed(range(last)):
             reaching = _times(self.sums.scales[layer + 1], acts[layer + 1].reaching)
             if adjoint is not None:
-                carried = _through(adjoint, weights[layer + 1], self.runs)
-                reaching = carried if reaching is None else reaching.add_(carried)
+                reaching = _through(adjoint, weights[layer + 1], self.runs, onto=reaching)
             adjoint = None if reaching is None else reaching.mul_(self.slopes[layer])
             bend = self.bends[layer]
             if bend is not None:
@@ -290,13 +288,19 @@ def _times(factor: float, rows: Tensor | None) -> Tensor | None:
     return rows if rows is None or factor == 1.0 else factor * rows
 
 
-def _through(values: Tensor, weight: Tensor, runs: int) -> Tensor:
+def _through(values: Tensor, weight: Tensor, runs: int, onto: Tensor | None = None) -> Tensor:
     """Multiply by the weights of every point; runs that share them are rows of one product, so that none is copied.
 
-    Weights of fewer bits are met with as few, and the product is as long as the values again.
+    Weights of fewer bits are met with as few, and the product is as long as the values again. Given something to add
+    it to, it is added there.
     """
-    rows = values.to(weight.dtype)
-    if runs == 0 or weight.ndim == 4:
+    rows, folds = values.to(weight.dtype), runs > 0 and weight.ndim == 3
+    if onto is not None:
+        dims = (1, 2) if folds else (0, -3)
+        flat = rows.flatten(*dims)
+        add_product(onto.view(*flat.shape[:-1], -1), flat, weight if folds else weight.flatten(*dims))
+        return onto
+    if not folds:
         return (rows @ weight).to(values.dtype)
     folded = (rows.flatten(-3, -2) @ weight).to(values.dtype)
     return folded.reshape(len(folded), *values.shape[-3:-1], -1)

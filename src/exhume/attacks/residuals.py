@@ -5,6 +5,7 @@ With fewer candidates than units none of them needs the matrix: Gram matrices of
 fraction of the multiplications, and many runs need no matrix each.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -125,12 +126,15 @@ def outer(signal: Rows, heard: Rows, gain: Gain, short: torch.dtype) -> Float[Te
     return total.to(signal)
 
 
-def acting(signal: Rows, heard: Rows, matrix: Float[Tensor, "*run out in"], short: torch.dtype) -> tuple[Rows, Rows]:
-    """Return how a matrix in place of a layer's weights moves what it heard, and where it sends the signals."""
+def acting(signal: Rows, heard: Rows, matrix: Float[Tensor, "... out in"], short: torch.dtype) -> tuple[Rows, Rows]:
+    """Return how a matrix in place of a layer's weights moves what it heard, and where it sends the signals.
+
+    All runs share it, or each has its own.
+    """
     rounded = matrix.to(short)
 
     def through(rows: Tensor, factor: Tensor) -> Tensor:
-        if rows.ndim == 3 or len(rows) == 1:
+        if factor.ndim == 2 or len(rows) == 1:
             return (rows.to(short) @ factor).to(rows)
         # Point by point: a product of all would copy the matrix of every run for each of them.
         return torch.stack([(at_point.to(short) @ factor).to(rows) for at_point in rows])
@@ -144,32 +148,52 @@ def _is_cheaper_by_grams(rows: int, out: int, into: int, *, rank: int | None) ->
     return 2 * rows * (out + into) + 2 * with_target < 3 * out * into
 
 
-def _by_grams(signal: Tensor, heard: Tensor, gain: Gain, target: Target, short: torch.dtype) -> Residual:
+def _by_grams(signal: Rows, heard: Rows, gain: Gain, target: Target, short: torch.dtype) -> Residual:
+    told, listened = signal.to(short), heard.to(short)
+
     def product(one: Tensor, other: Tensor) -> Tensor:
         return (one.to(short) @ other.to(short)).to(signal)
 
+    def grams(blocks: Sequence[Tensor]) -> list[list[Tensor]]:
+        """Gram matrices of every block with every block; those above the diagonal are known from below it."""
+        below = [[gain * product(one, other.mT) for other in blocks[: row + 1]] for row, one in enumerate(blocks)]
+        return [
+            [below[row][column] if column <= row else below[column][row].mT for column in range(len(blocks))]
+            for row in range(len(blocks))
+        ]
+
     size: float | Tensor
-    points, told, listened = len(heard), _joined(signal), _joined(heard)
-    by_heard, by_signal = gain * product(listened, listened.mT), gain * product(told, told.mT)
     if isinstance(target, LowRank):
         seen, asked = product(listened, target.right.mT), product(told, target.left)
         meets, sent = product(seen, target.left.mT), product(asked, target.right)
-        agreement, size = (seen * asked).sum((-2, -1)), target.square
+        agreement, size = (seen * asked).sum((0, -2, -1)), target.square
     else:
-        meets, sent = product(listened, target.mT), product(told, target)
-        agreement, size = (told * meets).sum((-2, -1)), target.square().sum((-2, -1))
-    square = (by_heard * by_signal).sum((-2, -1)) - 2 * gain * agreement + size
-    motions, reaching = product(by_heard, told).sub_(meets), product(by_signal, listened).sub_(sent)
-    return Residual(square.clamp(min=0), _parted(motions, points), _parted(reaching, points))
+        meets, sent = acting(signal, heard, target, short)
+        agreement, size = (signal * meets).sum((0, -2, -1)), target.square().sum((-2, -1))
+    square = size - 2 * gain * agreement
+    by_heard, by_signal = grams(_blocks(listened)), grams(_blocks(told))
+    for row, (moved, reached) in enumerate(zip(_blocks(meets), _blocks(sent), strict=True)):
+        for column, (one, other) in enumerate(zip(_blocks(told), _blocks(listened), strict=True)):
+            sign = -1.0 if column == 0 else 1.0
+            add_product(moved, by_heard[row][column].to(short), one, times=sign)
+            add_product(reached, by_signal[row][column].to(short), other, times=sign)
+            square = square + (by_heard[row][column] * by_signal[row][column]).sum((-2, -1))
+    return Residual(square.clamp(min=0), meets, sent)
 
 
-def _joined(rows: Tensor) -> Tensor:
-    """Put the candidates of all points below each other."""
-    return rows.flatten(0, 1) if rows.ndim == 3 else rows.movedim(0, 1).flatten(1, 2)
+def _blocks(rows: Rows) -> Sequence[Tensor]:
+    """Return matrices whose products with each other are those of all points and candidates, none of them copied.
+
+    The candidates of one run lie below each other, whatever their point; those of many runs only point by point.
+    """
+    return (rows.flatten(0, 1),) if rows.ndim == 3 else rows.unbind()
 
 
-def _parted(rows: Tensor, points: int) -> Tensor:
-    """Undo :func:`_joined`."""
-    if rows.ndim == 2:
-        return rows.reshape(points, -1, rows.shape[-1])
-    return rows.reshape(len(rows), points, -1, rows.shape[-1]).movedim(1, 0).contiguous()
+def add_product(total: Tensor, one: Tensor, other: Tensor, *, times: float = 1.0) -> None:
+    """Put ``times·total + one @ other`` in place of ``total``; factors may have fewer bits than it."""
+    if one.dtype != total.dtype:
+        torch.add(one @ other, total, alpha=times, out=total)
+    elif total.ndim == 2:
+        total.addmm_(one, other, beta=times)
+    else:
+        total.baddbmm_(one, other, beta=times)
