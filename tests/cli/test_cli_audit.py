@@ -208,6 +208,8 @@ def test_prices_of_defences_stand_in_the_report(theirs: Path, tmp_path: Path) ->
         (["--holdout=holdout.npz"], "name both"),
         (["--train-data=nowhere.npz"], "no file"),
         (["--bounds=0,0.5", "--train-data=train.npz"], "outside of the range"),
+        (["--bounds=1,0"], "lowest and the highest"),
+        (["--bounds=0,inf"], "two finite numbers"),
         (["--trained-with=sgd"], "NAME=VALUE"),
         (["--initial=seed:9-1"], "seed:0-9999"),
         (["--initial=seed:1-99999999999"], "more seeds"),

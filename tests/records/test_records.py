@@ -268,6 +268,8 @@ def small_victim(**changes: Any) -> Victim:
         {"input_shape": 4},
         {"bounds": [0.0]},
         {"bounds": "from 0 to 1"},
+        {"bounds": [1.0, 0.0]},
+        {"bounds": [0.0, 0.0]},
         {"outputs": 7},
         {"surprise": 1},
     ],
@@ -380,6 +382,32 @@ def test_a_view_refuses_weights_that_no_training_left(
     with pytest.raises(WeightsError, match=message) as caught:
         AttackerView(model=model, input_shape=(1, 2, 2), **ends)
     assert f"The {end} weights" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "ends", [(1, 0), (0.5, 0.5), (0.0, float("inf")), (-float("inf"), 0.0), (float("nan"), 1.0)], ids=str
+)
+def test_bounds_are_two_finite_ends_the_lower_first(ends: tuple[float, float]) -> None:
+    model, few = network(), Split(inputs=torch.zeros(1, 2), labels=torch.zeros(1, dtype=torch.int64))
+    makers: dict[str, Callable[[], Any]] = {
+        "view": lambda: AttackerView(model=model, final=model.state_dict(), input_shape=(1, 2, 2), bounds=ends),
+        "victim": lambda: small_victim(bounds=ends),
+        "dataset": lambda: Dataset(name="", train=few, holdout=few, classes=("a", "b"), bounds=ends),
+    }
+    for make in makers.values():
+        with pytest.raises(ExhumeError, match="two finite numbers, the lower one first") as refusal:
+            make()
+        assert "\n" not in str(refusal.value)
+
+
+def test_bounds_read_from_a_file_are_checked_and_the_sentence_names_them(path: Path) -> None:
+    small_victim().view().save(path)
+    with safetensors.safe_open(path, framework="pt") as file:
+        values = json.loads(file.metadata()["values"])
+        held = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    save_bundle(path, "view", values | {"bounds": [1.0, 0.0]}, held)
+    with pytest.raises(RecordError, match=r"the lower one first, not \(1, 0\)"):
+        AttackerView.load(path)
 
 
 def test_a_view_of_ones_own_module_is_not_saved(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from exhume.records.record import Bounds, Record, check_lengths, fits, pair, present
+from exhume.records.record import Bounds, Record, check_bounds, check_lengths, fits, pair, present
 from exhume.storage import group, load_bundle, save_bundle, ungroup
 
 
@@ -37,6 +37,9 @@ class Dataset(Record):
     """What is subtracted before the network sees an input, broadcastable to one input; None: nothing."""
     features: tuple[str, ...] | None = None
     """Column names of tabular data."""
+
+    def __post_init__(self) -> None:
+        check_bounds(self.bounds)
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from exhume.errors import ExhumeError, RecordError, WeightsError, in_a_line
 from exhume.models.architecture import Architecture
-from exhume.records.record import Bounds, Record, fits, pair, present
+from exhume.records.record import Bounds, Record, check_bounds, fits, pair, present
 from exhume.storage import group, load_bundle, save_bundle, ungroup
 
 Weights = Mapping[str, Tensor]
@@ -42,6 +42,7 @@ class AttackerView(Record):
     """Set when exhume built the model; only such a view can be saved."""
 
     def __post_init__(self) -> None:
+        check_bounds(self.bounds)
         expected = _shapes(self.model)
         for when, weights in (("final", self.final), ("initial", self.initial)):
             if weights is not None:
@@ -123,6 +124,9 @@ class Victim(Record):
     """The settings of the training, as JSON values: enough to repeat it."""
     result: Mapping[str, Any] = field(default_factory=dict)
     """How the training went: steps, loss, seconds, versions. Never shown to an attacker."""
+
+    def __post_init__(self) -> None:
+        check_bounds(self.bounds)
 
     def view(self) -> AttackerView:
         """Return what an attacker holds who has both ends of the training and the published preprocessing."""

@@ -1,5 +1,6 @@
 """What all records share: equality by value, and small steps of saving and loading."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -59,6 +60,17 @@ def check_lengths(**tensors: Tensor) -> None:
     for name, other in others:
         if other != rows:
             raise ValueError(f"there are {rows} {first} but {other} {name}")
+
+
+def check_bounds(bounds: Bounds | None) -> None:
+    """Raise :class:`ExhumeError` unless the bounds of an input value are finite and the lower one comes first."""
+    if bounds is None:
+        return
+    low, high = bounds
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ExhumeError(
+            f"The bounds of an input value are two finite numbers, the lower one first, not ({low:g}, {high:g})."
+        )
 
 
 def pair(values: Any) -> Bounds | None:
