@@ -11,6 +11,7 @@ from exhume import attacks
 from exhume.attacks import GateCertificate, WeightDifference
 from exhume.auditing import assess
 from exhume.auditing.catalogue import CATALOGUE, by_cost, known_attacks
+from exhume.auditing.caveats import not_a_margin_loss
 from exhume.auditing.traits import Traits
 from exhume.records import Applicability, AttackerView
 
@@ -75,6 +76,12 @@ def test_adam_is_seen_in_the_weights_and_known_from_the_training():
 def test_what_is_known_of_the_training_is_weighed(facts, word):
     reasons = " ".join(of(replace(trained(), training=facts)).reasons)
     assert (word in reasons) if word else reasons == ""
+
+
+@pytest.mark.parametrize(("loss", "is_one"), [("bce", True), ("ce", True), ("mse", False), ("huber", False)])
+def test_cross_entropies_maximise_a_margin_and_squares_do_not(loss, is_one):
+    remark = not_a_margin_loss(Traits(replace(trained(), training={"loss": loss})))
+    assert (remark is None) is is_one
 
 
 @pytest.mark.parametrize(

@@ -154,9 +154,10 @@ def test_an_audit_keeps_what_another_attack_found_in_the_same_network_and_nothin
 
 
 def test_what_is_known_of_the_training_reaches_the_report(theirs: Path, tmp_path: Path) -> None:
-    assert audit(theirs, tmp_path, "--trained-with=optimiser=sgd", "--trained-with=augmentation=flips") == 0
+    facts = ("optimiser=sgd", "augmentation=flips", "loss=CE")
+    assert audit(theirs, tmp_path, *(f"--trained-with={fact}" for fact in facts)) == 0
     told = account(tmp_path)
-    assert told["threat_model"]["training"] == {"optimiser": "sgd", "augmentation": "flips"}
+    assert told["threat_model"]["training"] == {"optimiser": "sgd", "augmentation": "flips", "loss": "ce"}
     assert "altered copies" in " ".join(told["applicability"][0]["reasons"])
 
 
@@ -211,6 +212,7 @@ def test_prices_of_defences_stand_in_the_report(theirs: Path, tmp_path: Path) ->
         (["--bounds=1,0"], "lowest and the highest"),
         (["--bounds=0,inf"], "two finite numbers"),
         (["--trained-with=sgd"], "NAME=VALUE"),
+        (["--trained-with=loss=foo"], "takes mse, huber, bce or ce for loss, not 'foo'"),
         (["--initial=seed:9-1"], "seed:0-9999"),
         (["--initial=seed:1-99999999999"], "more seeds"),
         (["--initial=seed:1", "--initial=b.pt"], "not both"),

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from exhume.errors import Refusal
 from exhume.records import AttackerView, count_outputs
 from exhume.training.losses import LOSSES, Loss, signed_or_centred
 from exhume.training.settings import LossName
@@ -63,9 +64,20 @@ def shown_by_what_it_does(loss: LossName | UserLoss | None) -> LossName | UserLo
 
 
 def known_loss(asked: LossName | UserLoss | None, view: AttackerView) -> Loss | UserLoss | None:
-    """Return the loss that was asked for, or else what the view says of the training; None: nobody knows."""
+    """Return the loss that was asked for, or else what the view says of the training; None: nobody knows.
+
+    Raises:
+        Refusal: when the view names a loss that is not known here.
+    """
     named = asked if asked is not None else view.training.get("loss")
-    return named if callable(named) else LOSSES.get(str(named))
+    if named is None or callable(named):
+        return named
+    if str(named) not in LOSSES:
+        raise Refusal(
+            f"The network was trained with {named!r}, which is no loss known here; "
+            f"set loss to {', '.join(LOSSES)}, or to a function."
+        )
+    return LOSSES[str(named)]
 
 
 def guessed_targets(loss: Loss | UserLoss, labels: Int[Tensor, " candidate"], view: AttackerView) -> Tensor:

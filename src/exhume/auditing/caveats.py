@@ -3,7 +3,7 @@
 from exhume.auditing.traits import Traits
 
 RESCALING_OPTIMISERS = ("adam", "adamw", "adamax", "nadam", "radam", "rmsprop", "adagrad", "lion", "shampoo")
-MARGIN_LOSSES = ("bce", "cross-entropy", "logistic", "exponential")
+MARGIN_LOSSES = ("bce", "ce", "cross-entropy", "logistic", "exponential")
 UNITS_AN_EXAMPLE = 5.0
 """Below so many units an example the certificate's search was seen to stall (docs/results)."""
 NEARLY_FULL = 0.6

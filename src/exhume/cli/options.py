@@ -100,7 +100,8 @@ TrainedWithOption = Annotated[
     list[str] | None,
     typer.Option(
         "--trained-with", metavar="NAME=VALUE", rich_help_panel=OWN,
-        help="What is publicly known of the training: optimiser=adam, loss=mse, weight_decay=1e-3, augmentation=true.",
+        help="What is publicly known of the training: optimiser=adam, loss=mse (huber, bce, ce), weight_decay=1e-3, "
+        "augmentation=true.",
     ),
 ]  # fmt: skip
 FinalOption = Annotated[

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -21,11 +21,13 @@ from exhume.errors import ExhumeError, WeightsError, in_a_line
 from exhume.progress import Progress, silent
 from exhume.records import AttackerView, StartEvidence, count_outputs
 from exhume.records.record import Bounds
+from exhume.training.settings import LossName
 
 SEEDS = "seed:"
 """How a start is spelt that is to be searched for among seeds."""
 MEASURED = ("weight_decay", "momentum", "lr", "batch_size", "steps", "epochs", "noise_multiplier")
 """Facts of a training that attacks compute with."""
+LOSS_NAMES: tuple[str, ...] = get_args(LossName)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,8 +180,19 @@ def _facts(training: Sequence[str]) -> dict[str, Any]:
         fact, told = name.strip().replace("-", "_"), plain_value(value.strip())
         if fact in MEASURED and (isinstance(told, bool) or not isinstance(told, int | float)):
             raise ExhumeError(f"--trained-with takes a number for {fact}, not {value.strip()!r}.")
+        if fact == "loss":
+            told = _known_loss(value.strip())
         facts[fact] = told
     return facts
+
+
+def _known_loss(name: str) -> str:
+    """Return a loss as attacks call it, which compute with it and so must know it."""
+    if name.lower() not in LOSS_NAMES:
+        *most, last = LOSS_NAMES
+        names = f"{', '.join(most)} or {last}"
+        raise ExhumeError(f"--trained-with takes {names} for loss, not {name!r}; leave it away where it was another.")
+    return name.lower()
 
 
 def _numbers(text: str, option: str, example: str) -> list[float]:
