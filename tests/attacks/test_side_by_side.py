@@ -275,10 +275,27 @@ def test_a_coarse_objective_stands_in_for_the_first_steps_alone():
     assert not seen
 
 
+def test_networks_that_do_not_fit_side_by_side_are_told_what_differs(views):
+    data = exhume.load("digits", classes="odd-even", size=8, test=0)
+    others = {
+        r"layer1.weight is \(64, 64\) in the first and \(128, 64\) in number 3": MLP(width=128),
+        r"layer2.weight is \(64, 64\) in the first and \(1, 64\) in number 3": MLP(width=64, depth=1),
+        r"layer1.bias is \(64,\) in the first and absent in number 3": MLP(width=64, bias="none"),
+    }
+    for said, model in others.items():
+        odd = exhume.train(data, model=model, device="cpu", steps=20).view()
+        with pytest.raises(ExhumeError, match=said):
+            run_together(EXACT, [*views[:2], odd], seeds=[0, 1, 2], device="cpu")
+    with pytest.raises(ExhumeError, match="all of them are linearised or none"):
+        run_together(EXACT, [views[0], replace(views[1], linearised=True)], seeds=[0, 1], device="cpu")
+    with pytest.raises(ExhumeError, match="all have bounds or none"):
+        run_together(EXACT, [views[0], replace(views[1], bounds=None)], seeds=[0, 1], device="cpu")
+
+
 def test_what_does_not_fit_side_by_side_is_refused(views):
     data = exhume.load("digits", classes="odd-even", size=6, test=0)
     smaller = exhume.train(data, model=MLP(width=64), device="cpu").view()
-    with pytest.raises(ExhumeError, match="fit side by side"):
+    with pytest.raises(ExhumeError, match="as many training inputs each fit side by side; these tell of 6 and 8"):
         run_together(EXACT, [views[0], smaller], seeds=[0, 1], device="cpu")
     with pytest.raises(ExhumeError, match="one seed"):
         run_together(EXACT, views, seeds=[0], device="cpu")

@@ -144,6 +144,7 @@ def run_together(
         raise ExhumeError(f"Every network takes one seed; there are {len(views)} networks and {len(seeds)} seeds.")
     for view in views:
         attack.check(view)
+    _check_alike(views)
     place = resolve_device(device)
     moved = {id(view): view.to(place) for view in views}
     started = time.perf_counter()
@@ -158,6 +159,21 @@ def run_together(
         replace(one.cpu(), attack=repr(attack), seed=seed, seconds=seconds)
         for one, seed in zip(found, seeds, strict=True)
     ]
+
+
+def _check_alike(views: Sequence[AttackerView]) -> None:
+    """Raise :class:`ExhumeError` where networks cannot stand side by side, naming the first thing they differ in."""
+    first = views[0]
+    for number, other in enumerate(views[1:], start=2):
+        if first.linearised != other.linearised:
+            raise ExhumeError("Networks fit side by side when all of them are linearised or none; run these apart.")
+        for name in dict.fromkeys([*first.final, *other.final]):
+            one, two = (tuple(ends[name].shape) if name in ends else "absent" for ends in (first.final, other.final))
+            if one != two:
+                raise ExhumeError(
+                    f"Only networks of one shape fit side by side; {name} is {one} in the first and {two} in number "
+                    f"{number}."
+                )
 
 
 def _groups(seeds: list[int], size: int) -> list[list[int]]:

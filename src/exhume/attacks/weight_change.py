@@ -93,8 +93,13 @@ class WeightChange:
         Coordinates and raw duals then have a first dimension of runs, and so does the value.
         """
         sums = [one.sums for one in each if isinstance(one.sums, DenseSums)]
-        if len(sums) < len(each) or len({one.shape for one in each}) > 1:
-            raise ExhumeError("Only dense networks of one shape, with as many training inputs each, fit side by side.")
+        if len(sums) < len(each):
+            raise ExhumeError("Only dense networks fit side by side; run the attack on these one at a time.")
+        if len({one.shape for one in each}) > 1:
+            raise ExhumeError(
+                "Only networks of one shape fit side by side, of which all have bounds or none, and all show the span "
+                "of their inputs or none."
+            )
         first = each[0]
         metrics = [one.metric for one in each if one.metric is not None]
         units = first.target[0].new_tensor([float(one.dual_unit) for one in each])[:, None, None, None]

@@ -171,9 +171,11 @@ class WeightDifference(Attack):
         """
         posed = {number: self._pose(view) for number, view in {id(view): view for view in views}.items()}
         tasks = [posed[id(view)] for view in views]
-        if any(task.stages != tasks[0].stages for task in tasks):
+        counts = sorted({task.training_size for task in tasks})
+        if len(counts) > 1:
             raise ExhumeError(
-                "Only networks with as many training inputs each, all of them linearised or none, fit side by side."
+                "Only networks with as many training inputs each fit side by side; these tell of "
+                f"{' and '.join(map(str, counts))}."
             )
         starts = [
             self._guesses(view, task, generator) for view, task, generator in zip(views, tasks, generators, strict=True)
@@ -292,6 +294,11 @@ class _Posed(NamedTuple):
     candidates: int
     subspace: InputSubspace | None
     """Where the first layer showed one."""
+
+    @property
+    def training_size(self) -> int:
+        """How many training inputs the weights tell of, or else how many candidates are looked for."""
+        return self.candidates if self.subspace is None else self.subspace.rank
 
 
 def _points(view: AttackerView, places: Sequence[float]) -> list[Weights]:
