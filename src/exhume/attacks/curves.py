@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-Curve = Callable[[Tensor], tuple[Tensor, Tensor, Tensor | None]]
-"""From pre-activations to values, slopes and bends (second derivatives; None where they vanish)."""
+Turn = Callable[[Tensor, Tensor], Tensor]
+"""From how heights and values move to how slopes do, which is the second derivative times how heights move."""
+Curve = Callable[[Tensor], tuple[Tensor, Tensor, Turn | None]]
+"""From heights (pre-activations) to values, slopes, and how slopes turn (None where they do not)."""
 
 NO_DIFFERENCE = 40.0
 """Beyond here softplus and its argument are the same number, in float64 too."""
@@ -42,10 +44,13 @@ class Activation:
         def slope(at: Tensor) -> Tensor:
             return along(function, at)
 
-        return cls(lambda heights: (function(heights), slope(heights), along(slope, heights)))
+        def curve(heights: Tensor) -> tuple[Tensor, Tensor, Turn]:
+            return function(heights), slope(heights), lambda motion, _: along(slope, heights) * motion
+
+        return cls(curve)
 
 
-def _relu(heights: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+def _relu(heights: Tensor) -> tuple[Tensor, Tensor, Turn | None]:
     """Return a ReLU and its gates.
 
     >>> _relu(torch.tensor([-1.0, 2.0]))
@@ -54,26 +59,27 @@ def _relu(heights: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     return heights.relu(), (heights > 0).to(heights), None
 
 
-def _softplus(heights: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return softplus with its two derivatives.
+def _softplus(heights: Tensor) -> tuple[Tensor, Tensor, Turn | None]:
+    """Return softplus, its slope, and how that turns.
 
-    >>> _softplus(torch.tensor([0.0]))[1:]
+    >>> value, slope, turn = _softplus(torch.tensor([0.0]))
+    >>> slope, turn(torch.ones(1), slope)
     (tensor([0.5000]), tensor([0.2500]))
     """
     slope = heights.sigmoid()
-    return nn.functional.softplus(heights, threshold=NO_DIFFERENCE), slope, _bend(slope)
+    return nn.functional.softplus(heights, threshold=NO_DIFFERENCE), slope, _turn_of_sigmoid(slope)
 
 
-def _gated_relu(heights: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+def _gated_relu(heights: Tensor) -> tuple[Tensor, Tensor, Turn | None]:
     """Return a ReLU whose derivative is taken to be a sigmoid.
 
     >>> _gated_relu(torch.tensor([-1e3, 2e3]))[1]
     tensor([0., 1.])
     """
     slope = heights.sigmoid()
-    return heights.relu(), slope, _bend(slope)
+    return heights.relu(), slope, _turn_of_sigmoid(slope)
 
 
-def _bend(slope: Tensor) -> Tensor:
-    """Return ``slope·(1 − slope)``, the derivative of a sigmoid."""
-    return torch.addcmul(slope, slope, slope, value=-1)
+def _turn_of_sigmoid(slope: Tensor) -> Turn:
+    """Return ``slope·(1 − slope)·motion``, from ``slope·motion``: one pass, and no second derivative in memory."""
+    return lambda _, moved: torch.addcmul(moved, slope, moved, value=-1)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from exhume.attacks.curves import Activation
+from exhume.attacks.curves import Activation, Turn
 from exhume.attacks.residuals import Gain, LowRank, Rows, acting, add_product, outer, residual
 from exhume.models.structure import DenseStack
 from exhume.records import Weights
@@ -209,7 +209,7 @@ class _Walk:
     unit: Gain
     heard: list[Tensor]
     slopes: list[Tensor]
-    bends: list[Tensor | None]
+    turns: list[Turn | None]
     signals: list[Tensor]
     arriving: list[Tensor]
     """What a unit hears from above, before its own slope."""
@@ -222,19 +222,19 @@ class _Walk:
         assert unit is not None
         heard: list[Tensor] = [unit * inputs]
         slopes: list[Tensor] = []
-        bends: list[Tensor | None] = []
+        turns: list[Turn | None] = []
         for weight, bias in zip(sums.weights[:last], sums.biases[:last], strict=True):
             height = _through(heard[-1], weight.mT, runs)
             height = height if bias is None else height.add_(_over_candidates(unit * bias, runs))
-            value, slope, bend = curve(height)
+            value, slope, turn = curve(height)
             heard.append(value)
             slopes.append(slope)
-            bends.append(bend)
+            turns.append(turn)
         signals, arriving = [duals] * (last + 1), [duals] * last
         for layer in reversed(range(last)):
             arriving[layer] = _through(signals[layer + 1], sums.weights[layer + 1], runs)
             signals[layer] = arriving[layer] * slopes[layer]
-        return cls(sums, runs, unit, heard, slopes, bends, signals, arriving)
+        return cls(sums, runs, unit, heard, slopes, turns, signals, arriving)
 
     @property
     def gain(self) -> Gain:
@@ -257,10 +257,12 @@ class _Walk:
         """
         weights, last = self.sums.weights, len(self.sums.weights) - 1
         motions: list[Tensor] = []  # how heights move when the weights move along the cotangent
+        moved: list[Tensor] = []  # and with them what the next layer hears
         for layer, act in enumerate(acts):
             motion = act.motions
             if layer > 0:
-                motion = _through(self.slopes[layer - 1] * motions[-1], weights[layer].mT, self.runs, onto=motion)
+                moved.append(self.slopes[layer - 1] * motions[-1])
+                motion = _through(moved[-1], weights[layer].mT, self.runs, onto=motion)
             assert motion is not None, "the first layer always counts"
             if act.offset is not None:
                 motion = motion.add_((self.unit * act.offset).unsqueeze(-2))
@@ -272,10 +274,11 @@ class _Walk:
             if adjoint is not None:
                 reaching = _through(adjoint, weights[layer + 1], self.runs, onto=reaching)
             adjoint = None if reaching is None else reaching.mul_(self.slopes[layer])
-            bend = self.bends[layer]
-            if bend is not None:
-                felt = motions[layer] * self.arriving[layer]
-                adjoint = felt.mul_(bend) if adjoint is None else torch.addcmul(adjoint, bend, felt)
+            turn = self.turns[layer]
+            if turn is not None:
+                turned = turn(motions[layer], moved[layer])
+                arriving = self.arriving[layer]
+                adjoint = turned.mul_(arriving) if adjoint is None else adjoint.addcmul_(turned, arriving)
         reaching = _times(self.sums.scales[0], acts[0].reaching)
         assert reaching is not None
         to_inputs = reaching[0]

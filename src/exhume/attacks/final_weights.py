@@ -357,7 +357,8 @@ def _rounds(trials: int, winners: int) -> int:
 def _sentence(outcome: Outcome, unexplained: float, first_layer_only: bool, met: int) -> str:
     """Say how much is left of what counts, and how many candidates lie where edges meet."""
     share = f"{unexplained:.2%} of the {'first layer' if first_layer_only else 'weights'}, squared,"
-    fixed = f" {met} of the candidates are points where the edges of many units meet." if met else ""
+    are = "is a point" if met == 1 else "are points"
+    fixed = f" {met} of the candidates {are} where the edges of many units meet." if met else ""
     if outcome is Outcome.CONVERGED:
         return f"All but {share} is explained; nothing here is proven.{fixed}"
     return (

@@ -16,7 +16,7 @@ from exhume.attacks.gate_groups import rivals
 from exhume.attacks.gate_rounds import LATE, Hunt
 from exhume.attacks.gate_search import RowProblem, row_problem
 from exhume.attacks.subspace import InputSubspace, input_subspace
-from exhume.errors import ExhumeError, Refusal
+from exhume.errors import ExhumeError, Refusal, counted
 from exhume.progress import Progress
 from exhume.records import AttackerView, Outcome, Reconstruction
 from exhume.training.resumption import Checkpoint, fingerprint
@@ -147,7 +147,7 @@ class GateCertificate(Attack):
             confidence=checked.agreement.float(),
             p_values=log_p.exp(),
             outcome=Outcome.CERTIFIED if count == problem.rank else outcome,
-            message=f"{count} of {problem.rank} training inputs are certified.",
+            message=f"{count} of {counted(problem.rank, 'training input')} {'is' if count == 1 else 'are'} certified.",
             diagnostics=subspace.describe()
             | {
                 "agreement": checked.agreement.tolist(),

@@ -5,6 +5,7 @@ With fewer candidates than units none of them needs the matrix: Gram matrices of
 fraction of the multiplications, and many runs need no matrix each.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,6 +22,8 @@ NEGLIGIBLE = 1e-4
 """What thin factors may leave out of a target, relative to it: a part in 10⁸ of its square, less than float32 tells."""
 THIN = 0.25
 """The most columns of thin factors, relative to the shorter side of a matrix; wider ones save little."""
+EVEN = 8
+"""Thin factors have a multiple of so many columns, where there are as many: GPUs are slow with odd ones."""
 
 
 class Residual(NamedTuple):
@@ -64,7 +67,7 @@ def compact(matrix: Tensor, rows: int) -> Tensor | LowRank:
 
     >>> thin = compact(torch.ones(40, 60), rows=4)
     >>> thin.left.shape, thin.right.shape
-    (torch.Size([40, 1]), torch.Size([1, 60]))
+    (torch.Size([40, 8]), torch.Size([8, 60]))
     """
     most = int(THIN * min(matrix.shape))
     if matrix.ndim != 2 or most == 0 or not _is_cheaper_by_grams(rows, *matrix.shape, rank=1):
@@ -82,7 +85,8 @@ def compact(matrix: Tensor, rows: int) -> Tensor | LowRank:
     dropped = int((left_out <= NEGLIGIBLE**2 * whole).sum())
     if dropped == 0:
         return matrix
-    kept = turns[:, dropped:]
+    rank = min(most, EVEN * math.ceil((most - dropped) / EVEN))
+    kept = turns[:, most - rank :]
     return LowRank((across @ kept).to(matrix.dtype), (kept.mT @ inside).to(matrix.dtype), whole)
 
 
@@ -149,20 +153,11 @@ def _is_cheaper_by_grams(rows: int, out: int, into: int, *, rank: int | None) ->
 
 
 def _by_grams(signal: Rows, heard: Rows, gain: Gain, target: Target, short: torch.dtype) -> Residual:
-    told, listened = signal.to(short), heard.to(short)
-
     def product(one: Tensor, other: Tensor) -> Tensor:
         return (one.to(short) @ other.to(short)).to(signal)
 
-    def grams(blocks: Sequence[Tensor]) -> list[list[Tensor]]:
-        """Gram matrices of every block with every block; those above the diagonal are known from below it."""
-        below = [[gain * product(one, other.mT) for other in blocks[: row + 1]] for row, one in enumerate(blocks)]
-        return [
-            [below[row][column] if column <= row else below[column][row].mT for column in range(len(blocks))]
-            for row in range(len(blocks))
-        ]
-
     size: float | Tensor
+    told, listened = signal.to(short), heard.to(short)
     if isinstance(target, LowRank):
         seen, asked = product(listened, target.right.mT), product(told, target.left)
         meets, sent = product(seen, target.left.mT), product(asked, target.right)
@@ -170,22 +165,23 @@ def _by_grams(signal: Rows, heard: Rows, gain: Gain, target: Target, short: torc
     else:
         meets, sent = acting(signal, heard, target, short)
         agreement, size = (signal * meets).sum((0, -2, -1)), target.square().sum((-2, -1))
-    square = size - 2 * gain * agreement
-    by_heard, by_signal = grams(_blocks(listened)), grams(_blocks(told))
-    for row, (moved, reached) in enumerate(zip(_blocks(meets), _blocks(sent), strict=True)):
-        for column, (one, other) in enumerate(zip(_blocks(told), _blocks(listened), strict=True)):
-            sign = -1.0 if column == 0 else 1.0
-            add_product(moved, by_heard[row][column].to(short), one, times=sign)
-            add_product(reached, by_signal[row][column].to(short), other, times=sign)
-            square = square + (by_heard[row][column] * by_signal[row][column]).sum((-2, -1))
+    told, listened = _joined(told), _joined(listened)
+    by_heard, by_signal = gain * product(listened, listened.mT), gain * product(told, told.mT)
+    square = (by_heard * by_signal).sum((-2, -1)) - 2 * gain * agreement + size
+    for gram, rows, target_share in ((by_heard, told, meets), (by_signal, listened, sent)):
+        blocks = _blocks(target_share)
+        for block, of_block in zip(blocks, gram.to(short).chunk(len(blocks), -2), strict=True):
+            add_product(block, of_block, rows, times=-1.0)
     return Residual(square.clamp(min=0), meets, sent)
 
 
-def _blocks(rows: Rows) -> Sequence[Tensor]:
-    """Return matrices whose products with each other are those of all points and candidates, none of them copied.
+def _joined(rows: Rows) -> Tensor:
+    """Put the candidates of all points below each other."""
+    return rows.flatten(0, 1) if rows.ndim == 3 else rows.movedim(0, 1).flatten(1, 2)
 
-    The candidates of one run lie below each other, whatever their point; those of many runs only point by point.
-    """
+
+def _blocks(rows: Rows) -> Sequence[Tensor]:
+    """Return parts of what :func:`_joined` would give that need no copy: all of one run, or a point of every run."""
     return (rows.flatten(0, 1),) if rows.ndim == 3 else rows.unbind()
 
 

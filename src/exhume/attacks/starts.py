@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from exhume.data.sources import read_source
-from exhume.errors import ExhumeError, Refusal
+from exhume.errors import ExhumeError, Refusal, counted
 from exhume.records import AttackerView, Dataset
 from exhume.records.record import Record
 
@@ -103,13 +103,17 @@ class Images(Record, Start):
     def _order(self, wanted: Int[Tensor, " candidate"]) -> Int[Tensor, " candidate"]:
         if self.labels is None:
             if len(self.inputs) < len(wanted):
-                raise Refusal(f"The start holds {len(self.inputs)} images, and {len(wanted)} candidates need one each.")
+                raise Refusal(
+                    f"The start holds {counted(len(self.inputs), 'image')}, and {len(wanted)} candidates need one each."
+                )
             return torch.arange(len(wanted))
         order = torch.zeros(len(wanted), dtype=torch.long)
         for label in sorted(set(wanted.tolist())):
             have, need = (self.labels == label).nonzero()[:, 0], (wanted == label).nonzero()[:, 0]
             if len(have) < len(need):
-                raise Refusal(f"The start holds {len(have)} images of class {label}, and {len(need)} are needed.")
+                raise Refusal(
+                    f"The start holds {counted(len(have), 'image')} of class {label}, and {len(need)} are needed."
+                )
             order[need] = have[: len(need)]
         return order
 
