@@ -11,6 +11,15 @@ def in_a_line(error: BaseException) -> str:
     return lines[0].partition(". ")[0][:160].rstrip(". ")
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number and what it counts, as a sentence has them.
+
+    >>> counted(1, "step"), counted(0, "step"), counted(12000, "training example")
+    ('1 step', '0 steps', '12 000 training examples')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}".replace(",", " ")
+
+
 class ExhumeError(Exception):
     """The base of every error exhume raises on purpose; the command line prints it and exits with 2."""
 

@@ -30,6 +30,12 @@ def test_planted_copies_are_found_and_nothing_else(digits):
     assert found.nearest[8:].tolist() == [3, 70, 101]
 
 
+def test_one_copy_is_one_and_not_some(digits):
+    averages = torch.stack([digits.train.inputs[i::8].mean(0) for i in range(8)])
+    found = find_copies(posing_as(digits, torch.cat([averages, digits.train.inputs[3:4]])), digits)
+    assert found.sentence.startswith("1 of 9 distilled examples is a copy of 1 training example. ")
+
+
 def test_averages_and_strangers_are_no_copies(digits):
     averages = torch.stack([digits.train.inputs[i::8].mean(0) for i in range(8)])
     found = find_copies(posing_as(digits, averages), digits)

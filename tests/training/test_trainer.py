@@ -264,7 +264,7 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path):
 
 
 def test_divergence_is_one_sentence_with_advice():
-    with pytest.raises(ExhumeError, match=r"diverged after .* steps; lower its learning rate 50"):
+    with pytest.raises(ExhumeError, match="diverged after 1 step; lower its learning rate 50"):
         train(BINARY, model=SMALL, device="cpu", lr=50.0)
 
 

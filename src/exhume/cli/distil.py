@@ -12,7 +12,7 @@ from exhume.cli.run_folder import RunFolder
 from exhume.cli.voice import speaking
 from exhume.data import load
 from exhume.distillation import KIP, RKIP, Distillation, RKIPFinite, distil
-from exhume.errors import ExhumeError
+from exhume.errors import ExhumeError, counted
 from exhume.evaluation import find_copies
 from exhume.kernels import InfiniteNTK
 from exhume.models.mlp import MLP
@@ -91,7 +91,7 @@ def distil_command(
             write_json(folder.path / "distilled.json", account)
             folder.forget("distillation")
         voice.give(account)
-        voice.say(f"{made.name}, from {len(real.train)} examples")
+        voice.say(f"{made.name}, from {counted(len(real.train), 'example')}")
         voice.say(copies.sentence, style="bold")
         voice.say(f"Kept in {folder.data}; for machines, {folder.path / 'distilled.json'}.")
         voice.say(f"Next: exhume train --data {folder.path}")

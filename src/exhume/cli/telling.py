@@ -6,6 +6,7 @@ from typing import Any
 from exhume.auditing.start_search import LEAST_P
 from exhume.cli.run_folder import RunFolder
 from exhume.cli.voice import Voice
+from exhume.errors import counted
 from exhume.evaluation import verdict
 from exhume.records import Assessment, Dataset, Dossier, Reconstruction, StartEvidence, Victim
 from exhume.report.scores import below, scores
@@ -15,8 +16,8 @@ def tell_training(voice: Voice, data: Dataset, victim: Victim) -> None:
     """Say what was trained, and how it went."""
     result = victim.result
     steps = result.get("steps")
-    way = "in closed form" if steps is None else f"in {steps:,} steps".replace(",", " ")
-    voice.say(f"{victim.architecture} on {len(data.train)} examples of {data.name}")
+    way = "in closed form" if steps is None else f"in {counted(steps, 'step')}"
+    voice.say(f"{victim.architecture} on {counted(len(data.train), 'example')} of {data.name}")
     voice.say(
         f"trained {way} to a loss of {result['loss']:.1e} and an accuracy of {result['accuracy']:.0%} "
         f"({result['seconds']:.1f} s)"
@@ -28,7 +29,7 @@ def tell_attack(voice: Voice, found: Reconstruction) -> None:
     certified = int(found.certified.sum())
     proven = f", {certified} of them certified" if certified else ""
     voice.say(found.attack)
-    voice.say(f"{found.outcome.value}: {len(found)} candidates{proven} ({found.seconds:.1f} s)")
+    voice.say(f"{found.outcome.value}: {counted(len(found), 'candidate')}{proven} ({found.seconds:.1f} s)")
     if found.message:
         voice.say(found.message)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from exhume.errors import DataError
+from exhume.errors import DataError, counted
 from exhume.records import Dataset, Split
 
 FILE = "data.safetensors"
@@ -49,7 +49,7 @@ def read_kept(path: Path, *, test: int | None = None, **redraw: Any) -> Dataset:
     if test is None or data.test is None:
         return data if test != 0 else replace(data, test=None)
     if test > len(data.test):
-        raise DataError(f"{path} has {len(data.test)} test examples, not {test}; ask for fewer.")
+        raise DataError(f"{path} has {counted(len(data.test), 'test example')}, not {test}; ask for fewer.")
     fewer = Split(inputs=data.test.inputs[:test], labels=data.test.labels[:test])
     return replace(data, test=fewer if test else None)
 

@@ -11,7 +11,7 @@ from exhume.data.source import Examples, Source
 from exhume.data.sources import read_source
 from exhume.data.splits import draw_balanced, repeated
 from exhume.data.tasks import Classes, Task, choose_task
-from exhume.errors import DataError
+from exhume.errors import DataError, counted
 from exhume.records import Dataset, Split
 
 
@@ -100,7 +100,9 @@ def _test_split(
         chosen = (labels >= 0).nonzero()[:, 0]
     if size is not None:
         if size > len(chosen):
-            raise DataError(f"{source.name} has {len(chosen)} examples left to test on, not {size}; ask for fewer.")
+            raise DataError(
+                f"{source.name} has {counted(len(chosen), 'example')} left to test on, not {size}; ask for fewer."
+            )
         chosen = chosen[torch.randperm(len(chosen), generator=generator)[:size]]
     return _split(examples, labels, chosen) if len(chosen) else None
 

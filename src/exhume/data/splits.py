@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
-from exhume.errors import DataError
+from exhume.errors import DataError, counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ def draw_balanced(
     for name, pool, count in zip(classes, pools, counts, strict=True):
         if 2 * count > len(pool):
             raise DataError(
-                f"A training set of {size} needs {count} examples of class {name!r} and as many held out, "
+                f"A training set of {size} needs {counted(count, 'example')} of class {name!r} and as many held out, "
                 f"but there are {len(pool)}; the largest balanced size is {most}."
             )
     orders = [_shuffle(pool, generator) for pool in pools]

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from exhume.errors import DataError
+from exhume.errors import DataError, counted
 from exhume.evaluation.calibration import calibrate, recovered
 from exhume.evaluation.comparison import compare, example_distances, neighbour_distances
 from exhume.evaluation.distances import UnitScale
@@ -97,8 +97,9 @@ class Copies:
         )
         more = len(self.shown) - self.copying
         through = f"; {more} {'more ' if self.copied else ''}show{'s' * (more == 1)} one through noise" if more else ""
+        are, whose = "is a copy" if self.copying == 1 else "are copies", counted(self.copied, "training example")
         copies = (
-            f"{self.copying} of {self.size} distilled examples are copies of {self.copied} training examples"
+            f"{self.copying} of {counted(self.size, 'distilled example')} {are} of {whose}"
             if self.copied
             else "No distilled example is a copy of a training example"
         )

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from exhume.errors import ExhumeError
+from exhume.errors import ExhumeError, counted
 from exhume.progress import Progress
 from exhume.storage import group, ungroup
 from exhume.training.losses import Loss
@@ -144,7 +144,8 @@ class Descent:
         """Go back to the start with smaller steps, or give up."""
         lr = self.settings.lr or 0.0
         if self.retries == 0:
-            raise ExhumeError(f"The training diverged after {self.step} steps; lower its learning rate {lr:g}.")
+            steps = counted(self.step, "step")
+            raise ExhumeError(f"The training diverged after {steps}; lower its learning rate {lr:g}.")
         self.retries -= 1
         self.settings = replace(self.settings, lr=lr / 4.0)
         self.network.load_state_dict(self.start)
