@@ -1,3 +1,4 @@
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -5,10 +6,13 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+import exhume
 from exhume import experiments
 from exhume.cli import main
 from exhume.errors import ExhumeError
+from exhume.experiments import study
 from exhume.experiments.study import Bench, Findings, Study, read_result
+from exhume.storage import load_bundle, save_bundle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +80,26 @@ def test_cells_of_other_settings_or_damaged_ones_do_not_count(tmp_path: Path) ->
     assert MEASURED[6:] == [2, 3, 4]
 
 
+def test_cells_say_which_version_measured_them_and_count_whichever_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study, "__version__", "0.0.1")
+    STUDY.run("smoke", tmp_path)
+    values, tensors = load_bundle(tmp_path / "cells" / "square" / "2.safetensors", "cell")
+    assert values["exhume_version"] == "0.0.1"
+    assert read_result(tmp_path)["cells"] == {"0.0.1": 2}
+    assert read_result(tmp_path)["identity"] == values["identity"]
+    values.pop("exhume_version")  # as cells were before they said so
+    save_bundle(tmp_path / "cells" / "square" / "2.safetensors", "cell", values, tensors)
+    (tmp_path / "cells" / "square" / "3.safetensors").unlink()
+    monkeypatch.undo()
+    STUDY.run("smoke", tmp_path)
+    assert MEASURED == [2, 3, 3], "a cell of another version is not measured again"
+    result = read_result(tmp_path)
+    assert result["cells"] == {"unrecorded": 1, exhume.__version__: 1}
+    assert result["numbers"] == {"2": 4, "3": 9, "sum": [5.0, 5.0]}
+
+
 def test_a_preset_that_is_not_there_is_named(tmp_path: Path) -> None:
     alone = Study(name="alone", shows="little", presets={"smoke": Squares()}, measure=measure)
     with pytest.raises(ExhumeError, match="no preset gpu; there are smoke"):
@@ -93,3 +117,12 @@ def test_the_command_lists_refuses_and_runs(
     assert main(["reproduce", "squares", "--preset", "smoke", "--out", str(tmp_path)]) == 0
     assert "Squares grow." in capsys.readouterr().out
     assert "--preset smoke" in read_result(tmp_path / "squares")["command"]
+
+
+def test_the_recorded_command_is_one_a_shell_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(experiments.STUDIES, "squares", STUDY)
+    out = tmp_path / "my $HOME; results"
+    assert main(["reproduce", "squares", "--preset", "smoke", "--quiet", "--out", str(out)]) == 0
+    words = shlex.split(read_result(out / "squares")["command"])
+    assert words[:3] == ["exhume", "reproduce", "squares"]
+    assert words[words.index("--out") + 1] == str(out)

@@ -1,5 +1,6 @@
 """``exhume reproduce``: the measurements of the papers and our own, one command each."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -46,7 +47,8 @@ def reproduce_command(
         results = {}
         for name in studies:
             place = out / name
-            command = f"exhume reproduce {name} --preset {preset} --seed {seed} --device {device} --out {out}"
+            wanted = ["--preset", preset, "--seed", str(seed), "--device", device, "--out", str(out)]
+            command = shlex.join(["exhume", "reproduce", name, *wanted])
             # Some cells lie beside the study: it is the whole folder that is kept when Ctrl-C stops it.
             with RunFolder(place).open(), voice.progress(out) as progress:
                 found = STUDIES[name].run(

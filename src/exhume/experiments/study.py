@@ -6,6 +6,7 @@ A study is a value. Its function measures one *cell* after another (a method on 
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -27,6 +28,8 @@ Preset = Literal["smoke", "cpu", "gpu", "paper"]
 """How much of a study to run: enough to see that it runs, what a laptop does in minutes, what a GPU does in minutes,
 and the paper's own full setting."""
 Settings = TypeVar("Settings")
+UNRECORDED = "unrecorded"
+"""The version of cells that were measured before cells said so."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +61,8 @@ class Bench:
     cells: int = 0
     """How many cells the study has; set it once known, so that progress has a total."""
     finished: int = 0
+    versions: Counter[str] = field(default_factory=Counter)
+    """How many cells each version of exhume measured; for the record, since none is measured again for its version."""
 
     def cell(self, name: str, measure: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
         """Return what ``measure`` returns, JSON values and tensors, from the disk if it was measured before.
@@ -88,8 +93,11 @@ class Bench:
             found.setdefault("seconds", time.perf_counter() - started)
             tensors = {key: value for key, value in found.items() if isinstance(value, Tensor)}
             values = {key: plain(value) for key, value in found.items() if key not in tensors}
-            save_bundle(path, "cell", values | {"identity": identity}, tensors)
+            save_bundle(path, "cell", values | {"identity": identity, "exhume_version": __version__}, tensors)
             found = values | {key: tensor.detach().cpu() for key, tensor in tensors.items()}
+            self.versions[__version__] += 1
+        else:
+            self.versions[found.pop("exhume_version", UNRECORDED)] += 1
         self.finished += 1
         self.progress("cells", self.finished, max(self.cells, self.finished), name)
         return found
@@ -160,6 +168,8 @@ class Study(Generic[Settings]):
             "seconds": time.perf_counter() - started,
             "device": torch.cuda.get_device_name() if torch.cuda.is_available() and device != "cpu" else "cpu",
             "versions": {"exhume": __version__, "torch": str(torch.__version__)},
+            "identity": bench.identity,
+            "cells": dict(bench.versions),
             "summary": found.summary,
             "numbers": plain(found.numbers),
             "figures": sorted(found.figures),
