@@ -19,6 +19,7 @@ from exhume.experiments.max_margin import (
     relative_ranks,
 )
 from exhume.records import Outcome, Reconstruction
+from exhume.storage import load_bundle, save_bundle
 
 NAMES = ["max-margin", *(f"max-margin-{name}" for name in AXES)]
 
@@ -45,6 +46,20 @@ def test_a_study_leaves_numbers_and_figures_and_repeats_no_cell(tmp_path):
     study.run("smoke", tmp_path, device="cpu")
     assert len(before) == 2
     assert before == {path: path.stat().st_mtime_ns for path in before}
+
+
+def test_a_cell_from_before_a_count_joined_is_measured_again_and_no_other(tmp_path):
+    study = STUDIES["max-margin-loss"]
+    study.run("smoke", tmp_path, device="cpu")
+    old, recent = sorted(tmp_path.rglob("cells/**/*.safetensors"))
+    values, tensors = load_bundle(old, "cell")
+    del values["exact_null"]
+    save_bundle(old, "cell", values, tensors)
+    written = recent.stat().st_mtime_ns
+    study.run("smoke", tmp_path, device="cpu")
+    rows = json.loads((tmp_path / "result.json").read_text())["numbers"]["rows"]
+    assert [row["exact_null"] for row in rows] == [0, 0]
+    assert recent.stat().st_mtime_ns == written
 
 
 def test_an_oracle_chooses_among_the_same_trials_and_says_so(tmp_path):

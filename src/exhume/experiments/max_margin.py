@@ -289,7 +289,7 @@ def study_cases(plan: Plan, bench: Bench, name: str) -> list[dict[str, Any]]:
     for number, case in enumerate(plan.cases):
         for seed in range(bench.seed, bench.seed + plan.seeds):
             place = f"{name}/{number}-{seed}"
-            rows.append(bench.cell(place, functools.partial(measure_case, case, seed, bench)))
+            rows.append(bench.cell(place, functools.partial(measure_case, case, seed, bench), needed=COLUMNS))
     return rows
 
 

@@ -7,7 +7,7 @@ A study is a value. Its function measures one *cell* after another (a method on 
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
@@ -64,14 +64,18 @@ class Bench:
     versions: Counter[str] = field(default_factory=Counter)
     """How many cells each version of exhume measured; for the record, since none is measured again for its version."""
 
-    def cell(self, name: str, measure: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+    def cell(
+        self, name: str, measure: Callable[[], Mapping[str, Any]], *, needed: Collection[str] = ()
+    ) -> dict[str, Any]:
         """Return what ``measure`` returns, JSON values and tensors, from the disk if it was measured before.
 
         Args:
             name: unique in the study; letters, digits, dashes and slashes.
             measure: the work of this cell alone; the ``seconds`` it took are added to what it returns.
+            needed: what the study reads of a cell; one that lacks any of it was measured before the study asked, and
+                is measured again.
         """
-        return self._cell(self.folder / "cells" / f"{name}.safetensors", self.identity, name, measure)
+        return self._cell(self.folder / "cells" / f"{name}.safetensors", self.identity, name, measure, needed)
 
     def shared_cell(self, name: str, about: str, measure: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
         """As :meth:`cell`, for work that studies have in common: whoever measures it first measures it for all.
@@ -85,9 +89,16 @@ class Bench:
         place = self.folder / "cells" if self.shared is None else self.shared
         return self._cell(place / f"{name}-{identity[:8]}.safetensors", identity, name, measure)
 
-    def _cell(self, path: Path, identity: str, name: str, measure: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+    def _cell(
+        self,
+        path: Path,
+        identity: str,
+        name: str,
+        measure: Callable[[], Mapping[str, Any]],
+        needed: Collection[str] = (),
+    ) -> dict[str, Any]:
         found = _kept(path, identity)
-        if found is None:
+        if found is None or any(key not in found for key in needed):
             started = time.perf_counter()
             found = dict(measure())
             found.setdefault("seconds", time.perf_counter() - started)
