@@ -124,6 +124,19 @@ def test_several_attacks_each_in_their_folder(
     }
 
 
+def test_what_lies_in_the_folder_itself_is_kept_beside_a_sub_folder_of_the_same_attack(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = ["--attack=weight-difference", f"--out={tmp_path}"]
+    assert main(["attack", str(trained), *one, "--set=steps=5", "--quiet"]) == 0
+    assert main(["audit", str(trained), *one, "--set=steps=9", "--quiet"]) == 0
+    told = as_json(capsys, "evaluate", tmp_path, f"--data={trained}")["attacks"]
+    assert set(told) == {"weight-difference", "weight-difference-in-run-folder"}
+    assert "steps=9" in told["weight-difference"]["attack"]
+    assert "steps=5" in told["weight-difference-in-run-folder"]["attack"]
+    assert "weight-difference-in-run-folder" in (tmp_path / "report.html").read_text()
+
+
 def test_people_read_the_verdict(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", str(trained), "--attack=gate-certificate", f"--out={tmp_path}"]) == 0
     said = capsys.readouterr().out

@@ -1,5 +1,6 @@
 """``exhume evaluate``: what was found, beside the data and beside its null."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,9 @@ from exhume.cli.voice import speaking
 from exhume.devices import resolve_device
 from exhume.errors import RecordError
 from exhume.records import Dossier
+
+ITSELF = "-in-run-folder"
+"""Tells what lies in a run folder itself from what the same attack left in a sub-folder."""
 
 
 def evaluate_command(
@@ -43,7 +47,7 @@ def evaluate_command(
         examples = folder.load_data() if data is None else load_comparison(data, view)
         dossier = Dossier(
             audits={
-                name or _name_of(place): measured(place.load_reconstruction(), examples, view)
+                name or _name_of(place, found): measured(place.load_reconstruction(), examples, view)
                 for name, place in found.items()
             }
         )
@@ -54,7 +58,10 @@ def evaluate_command(
         voice.give(account(dossier))
 
 
-def _name_of(place: RunFolder) -> str:
-    """Return the name of the attack that wrote to a folder, from how the attack describes itself."""
-    kind = place.load_reconstruction().attack.partition("(")[0]
-    return dashed(kind) or "attack"
+def _name_of(place: RunFolder, taken: Collection[str]) -> str:
+    """Return the name of the attack that wrote to the run folder itself, from how the attack describes itself.
+
+    What the same attack left in a sub-folder of its name is another result (by ``exhume audit``, say), and both stay.
+    """
+    name = dashed(place.load_reconstruction().attack.partition("(")[0]) or "attack"
+    return f"{name}{ITSELF}" if name in taken else name
