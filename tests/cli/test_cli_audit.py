@@ -189,13 +189,22 @@ def test_a_start_beyond_doubt_is_told_by_a_bound_and_no_made_up_number(theirs: P
 
 def test_prices_of_defences_stand_in_the_report(theirs: Path, tmp_path: Path) -> None:
     quick = ["--set=gate-certificate.rounds=3", "--set=gate-certificate.patience=2"]
-    assert audit(theirs, tmp_path, *with_data(theirs), "--defences", *quick) == 0
+    assert audit(theirs, tmp_path, *with_data(theirs), "--defences", "--budget=5", *quick) == 0
     prices = {price["change"]: price for price in account(tmp_path)["prices"]}
     assert prices["as trained"]["certified"] == prices["as trained"]["recovered"] == 10
     assert prices["rounded to 8 bits a tensor"]["certified"] == 0
     assert prices["noise of 1% of the weights"]["certified"] == 0
     assert all(abs(price["accuracy"] - prices["as trained"]["accuracy"]) < 0.3 for price in prices.values())
     assert "measured on this network" in (tmp_path / "report.html").read_text()
+
+
+def test_prices_of_defences_keep_to_the_budget(theirs: Path, shared: Path) -> None:
+    assert audit(theirs, shared, "--attacks=gate-certificate") == 0
+    assert audit(theirs, shared, "--attacks=gate-certificate", "--defences", "--budget=0") == 0
+    told = account(shared)
+    assert told["certified"] == 10, "found before, and so within any budget"
+    assert {price["certified"] for price in told["prices"]} == {None}
+    assert all("budget was spent" in price["note"] for price in told["prices"])
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What changes of the weights before release cost and save, measured on the audited network itself."""
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor
 
 from exhume.attacks.attack import Attack
+from exhume.auditing.conduct import OutOfTime, within
 from exhume.auditing.measuring import measured
 from exhume.errors import Refusal
 from exhume.evaluation.network import accuracy
@@ -14,6 +16,7 @@ from exhume.progress import Progress, silent
 from exhume.records import AttackerView, Dataset, Price
 
 Change = Callable[[Tensor, torch.Generator], Tensor]
+STOPPED = "The attack was stopped when its part of the budget was spent, so what it would find is not known."
 
 
 def _rounded(dtype: torch.dtype) -> Change:
@@ -48,6 +51,7 @@ def prices(
     data: Dataset | None,
     attack: Attack,
     *,
+    budget: float | None = None,
     seed: int = 0,
     device: str | torch.device = "auto",
     progress: Progress = silent,
@@ -55,8 +59,19 @@ def prices(
     """Attack the network again after each change that its owner could make before release.
 
     That an attack finds less is no proof of safety: another may need less than this one.
+
+    Args:
+        view: what the attacker holds of the network as it was trained.
+        data: what to measure recoveries and accuracy with; None: proofs alone are counted.
+        attack: the attack to repeat.
+        budget: minutes for all changes together, shared evenly among those that are left; an attack that is stopped by
+            it has a price of which nothing is known. None: no limit.
+        seed: fixes every random choice.
+        device: ``auto`` takes a GPU when there is one.
+        progress: hears where the work stands.
     """
     generator = torch.Generator().manual_seed(seed)
+    deadline = None if budget is None else time.monotonic() + 60 * budget
     measures = []
     for number, (words, change) in enumerate(CHANGES.items()):
         progress("price", number, len(CHANGES), words)
@@ -64,18 +79,29 @@ def prices(
             name: change(weight.cpu(), generator).to(weight.device) if weight.is_floating_point() else weight
             for name, weight in view.final.items()
         }
-        measures.append(_price(replace(view, final=final), data, attack, words, seed, device))
+        left = float("inf") if deadline is None else (deadline - time.monotonic()) / (len(CHANGES) - number)
+        measures.append(_price(replace(view, final=final), data, attack, words, seed, device, left))
     progress("price", len(CHANGES), len(CHANGES))
     return tuple(measures)
 
 
 def _price(
-    view: AttackerView, data: Dataset | None, attack: Attack, words: str, seed: int, device: str | torch.device
+    view: AttackerView,
+    data: Dataset | None,
+    attack: Attack,
+    words: str,
+    seed: int,
+    device: str | torch.device,
+    seconds: float,
 ) -> Price:
     unseen = None if data is None else data.holdout if data.test is None else data.test
     right = None if data is None or unseen is None or not len(unseen) else accuracy(view, data, unseen)
     try:
-        audit = measured(attack.run(view, seed=seed, device=device), data, view)
+        if seconds <= 0:
+            raise OutOfTime
+        audit = measured(attack.run(view, seed=seed, device=device, progress=within(seconds)), data, view)
+    except OutOfTime:
+        return Price(change=words, certified=None, accuracy=right, note=STOPPED)
     except Refusal as reason:
         return Price(change=words, certified=0, recovered=None if data is None else 0, accuracy=right, note=str(reason))
     good = None if audit.train is None else audit.train.good

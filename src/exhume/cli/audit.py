@@ -48,7 +48,10 @@ def audit_command(
     data: options.CompareOption = None,
     defences: Annotated[
         bool,
-        typer.Option("--defences", help="Also measure what rounding and noise before release would cost and save."),
+        typer.Option(
+            "--defences",
+            help="Also measure what rounding and noise before release would cost and save; takes --budget once more.",
+        ),
     ] = False,
     fail_if: options.FailIfOption = None,
     junit: options.JunitOption = None,
@@ -97,7 +100,8 @@ def audit_command(
         first = lead(dossier)
         if defences and first is not None:
             with voice.progress() as progress:
-                measures = prices(view, examples, attacks[first], seed=seed, device=device, progress=progress)
+                again = attacks[first]
+                measures = prices(view, examples, again, budget=limit, seed=seed, device=device, progress=progress)
             dossier = replace(dossier, prices=measures)
         audit_into(folder, dossier)
         tell_dossier(voice, dossier)

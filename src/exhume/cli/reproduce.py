@@ -37,7 +37,8 @@ def reproduce_command(
 ) -> None:
     """Repeat a measurement; leaves JSON and figures in a sub-folder of its own.
 
-    Interrupted, the same command continues with the first cell that is not there yet.
+    Interrupted, the same command continues with the first cell that is not there yet. A study has no --budget: it
+    measures all that its --preset holds.
     """
     with speaking(as_json=as_json, quiet=quiet, debug=debug) as voice:
         studies = named(names or (), STUDIES)

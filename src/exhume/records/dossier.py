@@ -81,13 +81,14 @@ class Price:
 
     change: str
     """In words: ``rounded to float16``."""
-    certified: int
+    certified: int | None
+    """None when the attack was stopped before its end, so that nobody knows."""
     recovered: int | None = None
-    """Training examples matched well (``good``); None when the data is unknown."""
+    """Training examples matched well (``good``); None when the data is unknown, or the attack was stopped."""
     accuracy: float | None = None
     """On data never seen; None when the data is unknown."""
     note: str = ""
-    """Why the attack did not run, where it did not."""
+    """Why the attack did not run or come to its end, where it did not."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,8 @@ def advice(dossier: Dossier, finding: Finding) -> list[Advice]:
         return [_NO_SEAL, *([] if knew_start else [_TRY_STARTS]), _HOLD_OUT]
     searched = dossier.start is not None and dossier.start.tried > 1
     first = [_FOUND_START if searched else _HIDE_START] if knew_start else []
-    coarser = _COARSER if not dossier.prices else _COARSER_MEASURED
+    is_measured = any(price.certified is not None for price in dossier.prices)
+    coarser = _COARSER_MEASURED if is_measured else _COARSER
     return [_DO_NOT_RELEASE, *first, _MORE_EXAMPLES, _PRIVATE, coarser, _AGAIN]
 
 
