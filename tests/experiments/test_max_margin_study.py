@@ -34,6 +34,12 @@ def test_every_study_has_its_presets_and_attacks_that_exist(name):
             attack_of(case)
 
 
+@pytest.mark.parametrize("name", AXES)
+def test_every_study_has_bundled_images_at_its_smallest(name):
+    for case in AXES[name][2]["smoke"].cases:
+        assert len(drawn(case, 0).train) == 10
+
+
 def test_a_study_leaves_numbers_and_figures_and_repeats_no_cell(tmp_path):
     study = STUDIES["max-margin-loss"]
     found = study.run("smoke", tmp_path, device="cpu")
