@@ -116,6 +116,12 @@ def test_a_file_says_it_all(tmp_path):
         ("commands = ['train']\n[resources]\nretries = 1.5", "whole number for retries"),
         ("commands = ['train']\nresources = 1", "is a table"),
         ("commands = ['train']\nseeds = 200000", "more than 100000"),
+        ("commands = ['train']\nseeds = 9999999999999", "more than 100000"),
+        ("commands = ['train']\nseeds = 60000\n[grid.train]\nsize = [1, 2]", "120000 tasks, more than 100000"),
+        ("commands = ['train']\n[[cases]]\ntrain = {size = 5}\n[[cases]]\ntrain = {size = 5}", "same case twice"),
+        ("commands = ['audit']\n[grid.audit]\nset = [{steps = 1}, {steps = 2}]", "takes no tables: write set.NAME"),
+        ("commands = ['audit']\n[grid.audit]\nset.a = [1]\n[options.audit]\nset = 'a=2'", "audit.set is set twice"),
+        ("commands = ['audit']\n[grid.audit]\nset = ['a=1']\n[options.audit]\nset.b = 2", "audit.set is set twice"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence(tmp_path, text, said):

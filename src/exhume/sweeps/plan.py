@@ -156,6 +156,7 @@ class _Reader:
         cases = said.get("cases", [{}])
         if not isinstance(cases, list) or not cases:
             raise self.error("[[cases]] is one table after another, each with settings by command")
+        self.once(cases, "[[cases]] lists the same case twice")
         sweep = Sweep(
             commands=commands,
             seeds=self.seeds(said.get("seeds", 1)),
@@ -191,6 +192,8 @@ class _Reader:
         return tuple(value)
 
     def seeds(self, value: Any) -> tuple[int, ...]:
+        if type(value) is int and value > MOST_TASKS:  # before they are counted out, which takes memory
+            raise self.error(f"{value} seeds make more than {MOST_TASKS} tasks")
         numbers = list(range(value)) if type(value) is int else value
         if not isinstance(numbers, list) or not numbers or not all(type(n) is int and n >= 0 for n in numbers):
             raise self.error(f"seeds are a number of repetitions or a list of whole numbers, not {value!r}")
@@ -218,9 +221,15 @@ class _Reader:
     def axis(self, name: str, values: Any) -> list[Any]:
         if not isinstance(values, list) or not values:
             raise self.error(f"[grid] needs a list of values for {name}, such as [1, 2]")
-        if len({json.dumps(value, sort_keys=True) for value in values}) < len(values):
-            raise self.error(f"[grid] lists a value of {name} twice")
+        if any(isinstance(value, dict) for value in values):
+            raise self.error(f"[grid] takes no tables: write {name}.NAME = [1, 2], or [[cases]]")
+        self.once(values, f"[grid] lists a value of {name} twice")
         return values
+
+    def once(self, values: list[Any], otherwise: str) -> None:
+        # As text: True and 1 are one value to Python and two to a command line. Dates are refused elsewhere, by name.
+        if len({json.dumps(value, sort_keys=True, default=str) for value in values}) < len(values):
+            raise self.error(otherwise)
 
     def resources(self, said: Any) -> Resources:
         if not isinstance(said, dict):
@@ -242,9 +251,10 @@ class _Reader:
         fixed = set(dotted(dict(sweep.options)))
         by_case = {name for case in sweep.cases for name in dotted(dict(case))}
         on_grid = {f"{command}.{name}" for command, values in sweep.grid.items() for name in values}
-        for one, other in itertools.combinations((fixed, by_case, on_grid), 2):
-            for name in sorted(one & other):
-                raise self.error(f"{name} is set twice; keep it in one of [options], [[cases]] and [grid]")
+        for one, other in itertools.permutations((fixed, by_case, on_grid), 2):
+            for name in sorted(one):
+                if name in other or any(longer.startswith(f"{name}.") for longer in other):
+                    raise self.error(f"{name} is set twice; keep it in one of [options], [[cases]] and [grid]")
 
 
 def _nested(name: str, value: Any) -> dict[str, Any]:
