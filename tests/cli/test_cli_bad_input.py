@@ -27,6 +27,9 @@ def network():
 def broken():
     raise RuntimeError("no such luck\\nand a second line")
 
+def leaving():
+    raise SystemExit(0)
+
 def nothing():
     return None
 """
@@ -157,12 +160,26 @@ def test_input_shape_that_the_model_does_not_take(
 
 
 @pytest.mark.parametrize(
-    ("factory", "word"), [("broken", "no such luck"), ("nothing", "NoneType"), ("absent", "absent"), ("", "--model")]
+    ("factory", "word"),
+    [
+        ("broken", "no such luck"),
+        ("leaving", "SystemExit: 0"),
+        ("nothing", "NoneType"),
+        ("absent", "absent"),
+        ("", "--model"),
+    ],
 )
 def test_factories_that_give_no_network(
     factory: str, word: str, tmp_path: Path, own: dict[str, Path], refused: Callable[..., str]
 ) -> None:
     assert word in refused(*attack_own(tmp_path, own, factory))
+
+
+def test_a_script_that_leaves_on_import_is_no_finished_attack(
+    tmp_path: Path, own: dict[str, Path], refused: Callable[..., str]
+) -> None:
+    (tmp_path / "factory.py").write_text("import sys\nsys.exit()")
+    assert "cannot be imported: SystemExit" in refused(*attack_own(tmp_path, own))
 
 
 @pytest.mark.parametrize("place", ["no_such_package.module:network", "no/such/file.py:network", "just_a_word"])

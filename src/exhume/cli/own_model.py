@@ -128,7 +128,10 @@ def build_model(factory: Callable[..., Any], name: str, **arguments: int) -> nn.
     """Return what the owner's factory builds."""
     try:
         model = factory(**arguments)
-    except Exception as error:  # the owner's code may raise anything
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # the owner's code may raise anything, or leave with an exit code of its own
         raise ExhumeError(f"{name}() failed: {type(error).__name__}: {in_a_line(error)}.") from error
     if not isinstance(model, nn.Module):
         raise ExhumeError(f"{name}() returned a {type(model).__name__}, not an nn.Module.")
@@ -156,7 +159,7 @@ def _import(place: str) -> ModuleType:
         raise
     except ModuleNotFoundError as error:
         raise ExhumeError(f"{place} cannot be imported: there is no module {error.name!r}.") from error
-    except Exception as error:  # the owner's code may raise anything
+    except (Exception, SystemExit) as error:  # scripts end with one, and 0 would pass for a finished audit
         raise ExhumeError(f"{place} cannot be imported: {type(error).__name__}: {in_a_line(error)}.") from error
 
 
