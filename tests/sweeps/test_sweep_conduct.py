@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,8 @@ def pretend(line):
         return 2
     if word == "crash":
         raise RuntimeError("out of all bounds\nand more")
+    if word == "leave":
+        raise SystemExit(0)
     if word == "stop":
         raise KeyboardInterrupt
     if word == "audit":
@@ -81,14 +84,23 @@ def test_a_command_that_fails_ends_its_task_and_says_why(tmp_path):
     assert "Traceback" in (tmp_path / "tasks" / crashed.key / LOG).read_text()
 
 
+def test_code_of_others_that_leaves_the_process_fails_its_task(tmp_path):
+    left = carry_out(job(tmp_path, 1, "leave", "2"))
+    assert (left.state, left.message) == ("failed", "The process was told to end (0).")
+    assert [line[0] for line in calls] == ["leave"]
+
+
+def test_a_machine_without_the_folder_of_the_call_works_all_the_same(tmp_path):
+    record = carry_out(replace(job(tmp_path, 1, "5"), place=tmp_path / "on another machine"))
+    assert (record.state, record.results["result.number"]) == ("done", 5.0)
+
+
 def test_the_answers_of_an_audit_are_no_failures(tmp_path):
     record = carry_out(job(tmp_path, 1, "audit"))
     assert (record.state, record.exit_code) == ("done", 3)
 
 
 def test_another_version_is_not_trusted(tmp_path):
-    from dataclasses import replace
-
     record = carry_out(replace(job(tmp_path, 1, "1"), version="0.0.1"))
     assert record.state == "failed"
     assert "0.0.1" in record.message

@@ -38,7 +38,7 @@ class Job:
     folder: Path
     """Of this task alone, absolute."""
     place: Path
-    """Where the sweep was called, which relative paths in the lines mean."""
+    """Where the sweep was called, which relative paths in the lines mean; machines that share no disk may lack it."""
     settings: Mapping[str, Any]
     seed: int
     run: Command
@@ -97,7 +97,7 @@ def carry_out(job: Job) -> Record:
             (job.folder / LOG).open("w", buffering=1, encoding="utf-8") as log,
             redirect_stdout(log),
             redirect_stderr(log),
-            chdir(job.place),
+            chdir(job.place if job.place.is_dir() else job.folder),
         ):
             for line in job.lines:
                 status, message = _run(job.run, line)
@@ -169,8 +169,8 @@ def _run(command: Command, line: Sequence[str]) -> tuple[int, str]:
         return command(line), ""
     except KeyboardInterrupt:
         return INTERRUPTED, ""
-    except SystemExit as left:
-        return left.code if isinstance(left.code, int) else 1 if left.code else 0, ""
+    except SystemExit as left:  # commands return their code; what leaves is code of others, whatever it says
+        return 2, f"The process was told to end ({in_a_line(left)})."
     except Exception as error:
         traceback.print_exc()
         kind = "" if isinstance(error, ExhumeError) else f"{type(error).__name__}: "
