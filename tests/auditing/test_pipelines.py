@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.auditing import Condition, audit, junit
+from exhume.data import load
 from exhume.errors import ExhumeError
 from exhume.records import Applicability, Assessment, Dossier
 
@@ -50,6 +51,20 @@ def test_a_condition_on_what_is_not_known_is_an_error_and_no_pass():
     with pytest.raises(ExhumeError, match="not known here"):
         Condition.read("good>0").is_met(blind)
     assert Condition.read("certified>0").is_met(blind)
+
+
+def test_certificates_that_match_none_of_the_data_given_are_no_pass():
+    """Of a network whose owner gave other data than it was trained on; without data the same certificates are proof."""
+    other = load("digits", classes="odd-even", size=8, centre=False, seed=4)
+    fooled = audit(trained(), other, seed=1, budget=0.5)
+    met = {text: Condition.read(text).is_met(fooled) for text in (
+        "finding>=recovered", "finding==unmatched", "finding>=traces", "certified>0", "false_certificates>0",
+        "finding>=proven", "certified_examples>0", "good>0",
+    )}  # fmt: skip
+    assert list(met.values()) == [True] * 5 + [False] * 3
+    said = ElementTree.fromstring(junit(fooled, {})).find(".//testcase[@name='gate-certificate']/system-out")
+    assert said is not None
+    assert "8 certificates match none of the training images given" in (said.text or "")
 
 
 @given(st.text())

@@ -153,7 +153,7 @@ def test_certificates_are_checked_against_the_nearest_training_example():
     said = verdict(audit)
     assert said.finding is Finding.PROVEN
     assert said.sentence == f"6 of {SIZE} training images were recovered, each with a proof; 5 of them exactly."
-    assert "1 of them false" in said.detail
+    assert "1 of them matches none of the training images given: either the data given is incomplete" in said.detail
 
 
 def test_an_exact_and_proven_recovery_is_said_first():
@@ -163,13 +163,37 @@ def test_an_exact_and_proven_recovery_is_said_first():
     assert said.sentence == f"{SIZE} of {SIZE} training images were recovered exactly, each with a proof."
 
 
-def test_false_certificates_alone_are_not_a_recovery():
+@pytest.mark.parametrize("count", [1, SIZE])
+def test_certificates_that_match_no_data_are_a_warning_and_neither_a_recovery_nor_nothing(count):
     data = make_data((30,), SIZE)
-    audit = evaluate(make_found(data.holdout.inputs, certified=torch.ones(SIZE, dtype=torch.bool)), data)
-    assert audit.false_certificates == SIZE
+    other = make_data((30,), count, seed=5).train.inputs
+    audit = evaluate(make_found(other, certified=torch.ones(count, dtype=torch.bool)), data)
+    assert audit.false_certificates == count
     said = verdict(audit)
-    assert said.sentence == "No training record was recovered, and every certificate is false."
+    assert said.finding is Finding.UNMATCHED
+    assert said.sentence == (
+        "1 certificate matches none of the training records given: either the data given is incomplete, or it is false."
+        if count == 1
+        else f"{count} certificates match none of the training records given: either the data given is incomplete, or "
+        "they are false."
+    )
     assert "trained on other data than was given" in said.detail
+    assert "recovered" not in said.sentence + said.detail
+
+
+def test_certificates_of_held_out_examples_are_said_to_be_so():
+    data = make_data((1, 8, 8), SIZE)
+    audit = evaluate(make_found(data.holdout.inputs[:3], certified=torch.ones(3, dtype=torch.bool)), data)
+    assert "match held-out images, as if those were trained on: 3" in verdict(audit).detail
+
+
+def test_unmatched_certificates_do_not_hide_what_was_recovered_without_them():
+    data = make_data((1, 8, 8), SIZE)
+    inputs = torch.cat([data.train.inputs, make_data((1, 8, 8), 2, seed=5).train.inputs])
+    certified = torch.arange(len(inputs)) >= SIZE
+    said = verdict(evaluate(make_found(inputs, certified=certified), data))
+    assert said.finding is Finding.UNMATCHED
+    assert f"{SIZE} of {SIZE} training images were recovered, without a proof." in said.detail
 
 
 def test_proofs_of_examples_that_were_not_given_are_not_simply_called_false():

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from exhume.errors import counted
 from exhume.evaluation.calibration import odds
 from exhume.records import Audit, Comparison
-from exhume.records.comparison import EXACT, GOOD
+from exhume.records.comparison import CERTIFIED_WITHIN, EXACT, GOOD
 
 BEYOND_CHANCE = 0.01
 """Below this probability a count is not put down to chance."""
@@ -16,6 +17,11 @@ class Finding(StrEnum):
 
     PROVEN = "proven"
     """Recoveries that carry a proof."""
+    UNMATCHED = "unmatched"
+    """Certificates that match none of the training data given: it is incomplete, or they are false.
+
+    Without data the same certificates are proof, so that data which does not fit must not make them nothing.
+    """
     RECOVERED = "recovered"
     """Recoveries that show training examples, without a proof the attacker could rely on."""
     TRACES = "traces"
@@ -41,13 +47,10 @@ def verdict(audit: Audit) -> Verdict:
     """Say in plain words what an audit found, each count with its null."""
     if audit.train is None:
         return _without_data(audit)
-    if audit.certified:
+    if audit.certified_examples:
         return _proven(audit, audit.train)
-    if audit.train.good and _beats_null(audit.train, audit.holdout):
-        return _recovered(audit, audit.train)
-    if audit.relative is not None and audit.relative.levels[0].chance < BEYOND_CHANCE:
-        return _traces(audit, audit.train)
-    return Verdict(finding=Finding.NOTHING, sentence=_NOTHING, detail=_put_down_to_chance(audit))
+    otherwise = _without_proof(audit, audit.train)
+    return _unmatched(audit, audit.train, otherwise) if audit.certified else otherwise
 
 
 def plural(audit: Audit) -> str:
@@ -82,43 +85,70 @@ def _without_data(audit: Audit) -> Verdict:
     )
 
 
+def _without_proof(audit: Audit, train: Comparison) -> Verdict:
+    """Say what is beside certificates."""
+    if train.good and _beats_null(train, audit.holdout):
+        return _recovered(audit, train)
+    if audit.relative is not None and audit.relative.levels[0].chance < BEYOND_CHANCE:
+        return _traces(audit, train)
+    return Verdict(finding=Finding.NOTHING, sentence=_NOTHING, detail=_put_down_to_chance(audit))
+
+
 def _proven(audit: Audit, train: Comparison) -> Verdict:
-    things, false = plural(audit), audit.false_certificates
+    things = plural(audit)
     proven, exact = audit.certified_examples or 0, audit.certified_exact or 0
-    if proven == 0:
-        sentence = f"No training {things[:-1]} was recovered, and every certificate is false."
-    else:
-        exactly = " exactly" if exact == proven else ""
-        some = "" if exact in (0, proven) else f"; {exact} of them exactly"
-        sentence = (
-            f"{proven} of {len(train)} training {things} {_were(proven)} recovered{exactly}, each with a proof{some}."
-        )
+    exactly = " exactly" if exact == proven else ""
+    some = "" if exact in (0, proven) else f"; {exact} of them exactly"
     null = (
         f"Held-out {things} matched as exactly: {audit.holdout.exact}."
         if audit.holdout
         else "Nothing was held out to measure against."
     )
+    recovered = f"{proven} of {len(train)} training {things} {_were(proven)} recovered{exactly}"
     return Verdict(
-        finding=Finding.PROVEN if proven else Finding.NOTHING,
-        sentence=sentence,
-        detail=f"Certificates: {audit.certified}, {false or 'none'} of them false.{_other_data(audit, train)} "
+        finding=Finding.PROVEN,
+        sentence=f"{recovered}, each with a proof{some}.",
+        detail=f"Certificates: {audit.certified}{_doubts(audit, train)} "
         f"Exact means that no value is off by {EXACT:g} of {value_unit(audit)}. {null}",
     )
 
 
-def _other_data(audit: Audit, train: Comparison) -> str:
-    """Say when false certificates may be true ones of examples that the audit was not given to compare with."""
-    if not audit.false_certificates:
-        return ""
-    estimate = audit.training_size_estimate
+def _unmatched(audit: Audit, train: Comparison, otherwise: Verdict) -> Verdict:
+    """Say that no certificate is of the data given, which is a warning; and what there is besides certificates."""
+    count = audit.certified
+    beside = "" if otherwise.finding is Finding.NOTHING else f" {otherwise.sentence} {otherwise.detail}"
+    return Verdict(
+        finding=Finding.UNMATCHED,
+        sentence=f"{counted(count, 'certificate')} {_none_matches(count, audit)}.",
+        detail=f"{_evidence(audit, train)}{beside}".lstrip(),
+    )
+
+
+def _doubts(audit: Audit, train: Comparison) -> str:
+    count = audit.false_certificates
+    if not count:
+        return ", none of them false."
+    return f". {count} of them {_none_matches(count, audit)}.{_evidence(audit, train)}"
+
+
+def _none_matches(count: int, audit: Audit) -> str:
+    match, are = ("matches", "it is") if count == 1 else ("match", "they are")
+    return f"{match} none of the training {plural(audit)} given: either the data given is incomplete, or {are} false"
+
+
+def _evidence(audit: Audit, train: Comparison) -> str:
+    """Say what speaks for data that was not given."""
+    said, things, estimate = "", plural(audit), audit.training_size_estimate
     if estimate is not None and estimate > len(train):
-        return (
-            f" The weights tell of {_training(estimate, audit)} and {len(train)} {_were(len(train))} given, so that a "
-            "certificate may be called false because its example was not given."
-        )
-    if not audit.certified_examples:
-        return " Or the network was trained on other data than was given, or on the same in other units."
-    return ""
+        said += f" The weights tell of {_training(estimate, audit)} and {len(train)} {_were(len(train))} given."
+    if audit.holdout:
+        near = audit.found.certified & (audit.holdout.nearest_errors < CERTIFIED_WITHIN)
+        strangers = int((near & (train.nearest_errors >= CERTIFIED_WITHIN)).sum())
+        if strangers:
+            said += f" Certificates that match held-out {things}, as if those were trained on: {strangers}."
+    if not said and not audit.certified_examples:
+        said = " Or the network was trained on other data than was given, or on the same in other units."
+    return said
 
 
 def _recovered(audit: Audit, train: Comparison) -> Verdict:

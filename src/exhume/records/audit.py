@@ -100,7 +100,7 @@ class Audit(Record):
 
     @property
     def false_certificates(self) -> int | None:
-        """How many proofs are of no training example; None when the data is unknown."""
+        """How many proofs match none of the training examples given; None when the data is unknown."""
         if self.train is None:
             return None
         return int((self.found.certified & (self.train.nearest_errors >= CERTIFIED_WITHIN)).sum())

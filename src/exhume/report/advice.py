@@ -25,13 +25,19 @@ def advice(dossier: Dossier, finding: Finding) -> list[Advice]:
     first = [_FOUND_START if searched else _HIDE_START] if knew_start else []
     is_measured = any(price.certified is not None for price in dossier.prices)
     coarser = _COARSER_MEASURED if is_measured else _COARSER
-    return [_DO_NOT_RELEASE, *first, _MORE_EXAMPLES, _PRIVATE, coarser, _AGAIN]
+    complete = [_COMPLETE] if any(audit.false_certificates for audit in dossier.audits.values()) else []
+    return [_DO_NOT_RELEASE, *complete, *first, _MORE_EXAMPLES, _PRIVATE, coarser, _AGAIN]
 
 
 _DO_NOT_RELEASE = Advice(
     what="Do not release these weights.",
     why="Whoever has them and what the attacker was given has the examples on this page. Copies already given away "
     "cannot be called back; treat those examples as published with them.",
+)
+_COMPLETE = Advice(
+    what="Give the audit all the data the network was trained on, in the units it takes.",
+    why="Some certificates match none of the data given. A certificate is a proof that needs no data, so either the "
+    "data is incomplete or the proof is wrong; until you know which, take it for true.",
 )
 _HIDE_START = Advice(
     what="Do not count on the start staying secret.",

@@ -63,7 +63,7 @@ def _certificate(exhibit: Exhibit, audit: Audit) -> str | None:
     if not exhibit.certified:
         return None
     if exhibit.false_certificate:
-        return "false certificate: nothing like it was in the training set"
+        return f"certificate that matches none of the training {plural(audit)} given"
     p_value = "" if exhibit.certificate_p is None else f", {below(exhibit.certificate_p)}"
     return f"certified: this {plural(audit)[:-1]} was in the training set{p_value}"
 

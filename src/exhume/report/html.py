@@ -60,7 +60,7 @@ def page(found: Audit | Dossier) -> str:
 
 
 _TILES = ("certified", "exact", "good", "recovered at 1% false positives", "similar")
-_GRAVE = (Finding.PROVEN, Finding.RECOVERED, Finding.TRACES)
+_GRAVE = (Finding.PROVEN, Finding.UNMATCHED, Finding.RECOVERED, Finding.TRACES)
 _JOINTS = {"input shape": " × ", "value range": " to "}
 _SCRIPT = (files("exhume.report") / "page.js").read_text()
 _SCRIPT_HASH = "sha256-" + base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()

@@ -89,7 +89,7 @@ def _certified(audit: Audit) -> Score:
         name="certified",
         meaning="carries a proof that needs no data",
         trained=number(audit.certified if audit.train is None else audit.certified_examples),
-        held_out="–" if audit.train is None else f"{audit.false_certificates} false",
+        held_out="–" if audit.train is None else f"{audit.false_certificates} unmatched",
     )
 
 
