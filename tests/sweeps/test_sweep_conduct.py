@@ -10,6 +10,7 @@ import pytest
 
 from exhume.errors import ExhumeError
 from exhume.sweeps import Job, LocalEngine, Record, Sweep, carry_out, conduct
+from exhume.sweeps.table import Table, telling
 from exhume.sweeps.work import LOG, Interrupted, results_in
 
 HOSTILE = "<script>alert('1')</script>"
@@ -184,9 +185,31 @@ def test_files_that_are_no_results_are_left_aside(tmp_path):
     (tmp_path / "broken.json").write_text("{")
     (tmp_path / "fig2").mkdir()
     (tmp_path / "fig2" / "result.json").write_text(
-        '{"numbers": {"b": 2}, "versions": {"c": 3}, "text": "%s"}' % ("x" * 99)
+        '{"numbers": {"b": 2, "seed": 1}, "versions": {"c": 3}, "d": {"threat_model": {"e": 4}}, "text": "%s"}'
+        % ("x" * 99)
     )
     assert results_in(tmp_path) == {"fig2.result.numbers.b": 2}
+
+
+def test_a_page_shows_what_differs_once_and_with_its_null(tmp_path):
+    found = {
+        "audit.size": [10, 20], "audit.estimate": [10, 20], "audit.auc": [1, 1], "audit.seconds": [1, 2],
+        "audit.good": [3, 4], "audit.holdout_good": [0, 0], "audit.exact": [0, 0], "audit.holdout_exact": [0, 1],
+        "audit.at.0": [5, 5], "audit.holdout_at.0": [1, 1], "audit.holdout_alone": [6, 7], "audit.last": [8, 9],
+    }  # fmt: skip
+    records = [
+        Record(
+            key=str(number), settings={}, seed=number, state="done", exit_code=0,
+            results={name: values[number] for name, values in found.items()},
+        )
+        for number in (0, 1)
+    ]  # fmt: skip
+    table = Table.of(sweep(), records)
+    counts = ["audit.good", "audit.holdout_good", "audit.exact", "audit.holdout_exact"]
+    assert telling(table, 12) == ["audit.size", *counts, "audit.holdout_alone", "audit.last"]
+    assert telling(table, 4) == ["audit.size", *counts[:2], "audit.holdout_alone"], "never a count without its null"
+    one = Table.of(sweep(), records[:1])
+    assert telling(one, 5) == ["audit.size", "audit.auc", *counts[:2], "audit.holdout_alone"], "or all, if none differs"
 
 
 def test_the_page_tells_means_and_failures_and_escapes_everything(tmp_path):

@@ -17,7 +17,7 @@ def page(
     sweep: Sweep, records: Sequence[Record], table: Table, *, tasks: int, title: str = "sweep", command: str = ""
 ) -> str:
     """Return the HTML of the summary: what varied, means over seeds, what failed, and every task."""
-    shown, left_out = telling(table, RESULTS_MOST)
+    shown = telling(table, RESULTS_MOST)
     varying = tuple(axis for axis in sweep.axes if len({cell(row[axis]) for row in table.rows}) > 1)
     gathered = groups(table, varying, shown)
     return _TEMPLATE.render(
@@ -32,7 +32,7 @@ def page(
         axes=varying,
         fixed={name: cell(table.rows[0][name]) for name in table.settings if name not in varying} if table.rows else {},
         shown=shown,
-        left_out=left_out,
+        left_out=len(table.results) - len(shown),
         groups=gathered[:ROWS_MOST],
         mean=_mean,
         rows=table.rows[:ROWS_MOST],

@@ -11,6 +11,9 @@ from typing import Any
 from exhume.sweeps.plan import Sweep
 from exhume.sweeps.work import Record
 
+NULL = "holdout_"
+"""What commands write before the name of a count to name the same count of held-out examples."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
@@ -101,15 +104,25 @@ def groups(table: Table, axes: Sequence[str], results: Sequence[str]) -> list[Gr
     ]
 
 
-def telling(table: Table, most: int) -> tuple[list[str], int]:
-    """Return the numeric results that differ between tasks, as many as a page holds, and how many are left out."""
-    varying = []
-    for name in table.results:
-        values = _numbers(table.rows, name)
-        if name.rpartition(".")[2] != "seconds" and len(set(values)) > 1:
-            varying.append(name)
-    chosen = varying or [name for name in table.results if _numbers(table.rows, name)]
-    return chosen[:most], max(0, len(chosen) - most)
+def telling(table: Table, most: int) -> list[str]:
+    """Return as many numeric results as a page has room for, each followed by its null.
+
+    They are those that differ between tasks, or whose null does, if any do. Durations are left out, and of results that
+    agree in every task the first stands for all.
+    """
+    numeric = [name for name in table.results if not name.endswith("seconds") and _numbers(table.rows, name)]
+    nulls = {name.replace(NULL, ""): name for name in numeric if NULL in name}
+    alone = [name for name in numeric if NULL not in name or name.replace(NULL, "") not in numeric]
+    pairs = [(name, nulls[name]) if name in nulls else (name,) for name in alone]
+    varying = [pair for pair in pairs if any(len(set(_numbers(table.rows, name))) > 1 for name in pair)]
+    shown: list[str] = []
+    seen = set()
+    for pair in varying or pairs:
+        values = tuple(row[name] for name in pair for row in table.rows)
+        if values not in seen and len(shown) + len(pair) <= most:
+            shown += pair
+        seen.add(values)
+    return shown
 
 
 def _numbers(rows: Sequence[Mapping[str, Any]], name: str) -> list[float]:

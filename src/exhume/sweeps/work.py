@@ -24,7 +24,9 @@ ENDED = (0, 1, 3)
 INTERRUPTED = 130
 LONGEST_WORD = 80
 """Texts beyond this are prose and no result for a table."""
-NO_RESULTS = ("request", "settings", "versions", "schema_version", "training", "architecture", "notes", "seed")
+NO_RESULTS = (
+    "request", "settings", "versions", "schema_version", "training", "architecture", "notes", "seed", "threat_model",
+)  # fmt: skip
 """Parts of a command's account that say what was asked, which the settings of the task say already."""
 NO_FOLDERS = ("cells", "checkpoints", "figures")
 
@@ -157,7 +159,7 @@ def results_in(folder: Path) -> dict[str, Any]:
 def _scalars(value: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     if isinstance(value, dict):
         for key, item in value.items():
-            if keys or key not in NO_RESULTS:
+            if key not in NO_RESULTS:
                 yield from _scalars(item, (*keys, key))
     elif isinstance(value, int | float) or (isinstance(value, str) and len(value) <= LONGEST_WORD):
         yield keys, value
