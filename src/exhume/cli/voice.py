@@ -16,13 +16,17 @@ from rich.table import Table
 from exhume.cli.bars import Bars
 from exhume.errors import ExhumeError
 
+WIDEST = 10_000
+"""Characters a line where no terminal limits it: tables in files and pipes keep every word."""
+
 
 class Voice:
     """How one command speaks: to a person, to a machine (``as_json``), or not at all (``quiet``)."""
 
     def __init__(self, *, as_json: bool, quiet: bool) -> None:
         self.as_json, self.quiet = as_json, quiet
-        self.out = Console(file=sys.stdout, quiet=as_json or quiet, highlight=False, soft_wrap=True)
+        width = None if sys.stdout.isatty() else WIDEST
+        self.out = Console(file=sys.stdout, quiet=as_json or quiet, highlight=False, soft_wrap=True, width=width)
         self.aside = Console(file=sys.stderr, quiet=quiet, highlight=False, soft_wrap=True)
 
     def say(self, sentence: str, style: str | None = None) -> None:
