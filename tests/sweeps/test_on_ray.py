@@ -6,11 +6,13 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from exhume.cli import main
+from exhume.sweeps import RayEngine, Resources
 
 pytest.importorskip("ray", reason="ray is not installed; pip install 'exhume[ray]'")
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, about its coming versions
@@ -94,17 +96,30 @@ def test_two_workers_end_with_the_same_table_though_one_is_killed(file, expected
 
 
 def test_a_ray_of_its_own_ends_with_the_same_table(file, expected, tmp_path):
-    (tmp_path / "part.toml").write_text(SWEEP.replace("seeds = 3", "seeds = [1]").replace("[50, 60]", "[60]"))
-    command = ["sweep", str(tmp_path / "part.toml"), f"--out={tmp_path}", "--quiet"]
-    assert main([*command, "--engine=ray"]) == 0
-    assert table(tmp_path) == [row for row in expected if (row["seed"], row["train.steps"]) == ("1", "60")]
+    assert main(["sweep", str(file), "--engine=ray", f"--out={tmp_path}", "--quiet"]) == 0
+    assert table(tmp_path) == expected
 
 
 def test_what_this_machine_never_has_is_refused(tmp_path, capsys):
-    (tmp_path / "greedy.toml").write_text(SWEEP + "[resources]\ngpus = 99\n")
+    (tmp_path / "greedy.toml").write_text(f"{SWEEP}[resources]\ngpus = 99\nmemory_gb = 9e6\n")
     assert main(["sweep", str(tmp_path / "greedy.toml"), "--engine=ray", f"--out={tmp_path / 'out'}", "--quiet"]) == 2
-    assert "A task takes 99 GPUs" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
+    assert "A task takes 1 CPUs, 99 GPUs and 9e+06 GB of memory by [resources]" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "table.csv").exists()
+
+
+def test_a_cluster_without_room_is_waited_for_and_said_to_have_none(cluster):
+    import ray
+
+    heard = []
+    engine = RayEngine(address=cluster.address, resources=Resources(memory_gb=9e6), tell=heard.append)
+    engine._join()
+    try:
+        engine._look_for_room()
+        replace(engine, resources=Resources())._look_for_room()
+    finally:
+        ray.shutdown()
+    (said,) = heard
+    assert "9e+06 GB of memory" in said
 
 
 def test_a_cluster_that_died_is_refused_at_once(tmp_path, capsys, monkeypatch):

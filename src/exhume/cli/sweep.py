@@ -72,7 +72,7 @@ def sweep_command(
         chosen = (
             LocalEngine()
             if engine == "local"
-            else RayEngine(address=address, resources=plan.resources, log=place / "ray.log")
+            else RayEngine(address=address, resources=plan.resources, log=place / "ray.log", tell=voice.note)
         )
         try:
             with voice.progress() as progress:

@@ -5,13 +5,11 @@ import importlib.util
 import logging
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from exhume.errors import ExhumeError, in_a_line
 from exhume.sweeps.plan import Resources
@@ -36,26 +34,31 @@ class RayEngine:
     resources: Resources = field(default_factory=Resources)
     log: Path = Path(os.devnull)
     """Where Ray's own words go; it would tell of machines that died among the results on standard output."""
+    tell: Callable[[str], object] = field(default=lambda sentence: None)
+    """Hears that a cluster has no room for a task yet."""
 
     def check(self) -> None:
-        """Refuse an engine that is not there, an address that nobody answers at, or more than this machine has.
+        """Refuse an engine that is not there, or an address that nobody answers at.
 
         Raises:
             ExhumeError: with what to do about it.
         """
         if importlib.util.find_spec("ray") is None:
             raise ExhumeError("The engine ray is not installed; get it with pip install 'exhume[ray]'.")
-        if self.address is None:
-            self._refuse_impossible()
-        else:
+        if self.address is not None:
             self._knock(self.address)
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Record]:
-        """Yield the record of each job as it ends, in any order."""
+        """Yield the record of each job as it ends, in any order.
+
+        Raises:
+            ExhumeError: when Ray cannot join the cluster, or a task takes more than this machine has.
+        """
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("a", encoding="utf-8") as log, redirect_stdout(log):
             self._join()
             try:
+                self._look_for_room()
                 yield from self._follow(jobs)
             finally:
                 _ray().shutdown()
@@ -66,7 +69,7 @@ class RayEngine:
             name="exhume sweep",
             num_cpus=wanted.cpus,
             num_gpus=wanted.gpus,
-            memory=round(wanted.memory_gb * 2**30) or None,
+            memory=self._memory,
             max_retries=wanted.retries,
         )
         under_way = {task.remote(job): job for job in jobs}
@@ -118,14 +121,25 @@ class RayEngine:
                 "leave --address out."
             ) from error
 
-    def _refuse_impossible(self) -> None:
-        """Refuse what this machine never has, and Ray would wait for; a cluster may yet grow, and is waited for."""
-        for kind, wanted, there in (
-            ("CPU", self.resources.cpus, os.cpu_count() or 1),
-            ("GPU", self.resources.gpus, torch.cuda.device_count()),
-        ):
-            if wanted > there:
-                raise ExhumeError(f"A task takes {wanted:g} {kind}s by [resources], and this machine has {there}.")
+    def _look_for_room(self) -> None:
+        """Refuse what this machine never has, and Ray would wait for in silence; a cluster may yet grow."""
+        wanted = {"CPU": self.resources.cpus, "GPU": self.resources.gpus, "memory": self._memory or 0}
+        machines = [node["Resources"] for node in _ray().nodes() if node["Alive"]]
+        if any(all(one.get(kind, 0.0) >= much for kind, much in wanted.items()) for one in machines):
+            return
+        room = f"{_amounts(wanted)} by [resources]"
+        if self.address is None:
+            raise ExhumeError(f"A task takes {room}, and Ray finds {_amounts(machines[0])} on this machine.")
+        self.tell(f"No machine of the cluster has room for a task, which takes {room}; waiting for one.")
+
+    @property
+    def _memory(self) -> int | None:
+        return round(self.resources.memory_gb * 2**30) or None
+
+
+def _amounts(of: Mapping[str, float]) -> str:
+    memory = of.get("memory", 0.0) / 2**30
+    return f"{of.get('CPU', 0.0):g} CPUs, {of.get('GPU', 0.0):g} GPUs and {memory:.3g} GB of memory"
 
 
 def _noted_cluster() -> str | None:
