@@ -10,6 +10,8 @@ MAIN_PAPER = (
     "figureS1", "figureS2", "figureS3", "figureS4", "figureS5", "figureS6",
 )  # fmt: skip
 """Every figure and table of Loo et al. (2023), in its order."""
+COLLECTIONS = ("max-margin",)
+"""Studies that run others in one folder; ``all`` runs those others, and would do everything twice."""
 
 
 def named(words: Sequence[str], known: Collection[str]) -> list[str]:
@@ -21,9 +23,9 @@ def named(words: Sequence[str], known: Collection[str]) -> list[str]:
     by_spelling = {_plain(name): name for name in known}
     meant: list[str] = []
     for word in words:
-        if word == "all":
-            meant += known
-        elif word == "paper":
+        if _plain(word) == "all":
+            meant += [name for name in known if name not in COLLECTIONS]
+        elif _plain(word) == "paper":
             meant += [name for name in MAIN_PAPER if name in known]
         elif (name := by_spelling.get(_plain(word))) is not None:
             meant.append(name)
