@@ -100,6 +100,33 @@ def test_blurred_copies_leave_traces_without_being_recovered():
     assert verdict(audit).finding is Finding.TRACES
 
 
+def test_examples_that_came_twice_leave_traces_too_though_no_surroundings_tell_them_apart():
+    data = make_data((1, 8, 8), SIZE)
+    data.train.inputs[1::2] = data.train.inputs[::2]
+    audit = evaluate(make_found(0.5 * data.train.inputs + 0.5 * noise((1, 8, 8), SIZE)), data)
+    assert audit.train.good == audit.relative.level(0.01).recovered == 0
+    assert audit.calibration.level(0.01).chance < 1e-6
+    said = verdict(audit)
+    assert said.finding is Finding.TRACES
+    assert said.detail.startswith("By distance alone, they are nearer to a candidate")
+
+
+def test_nothing_says_which_counts_it_puts_down_to_chance():
+    luck = 0
+    for seed in range(20):
+        data = make_data((1, 8, 8), SIZE, seed=seed)
+        audit = evaluate(make_found(noise((1, 8, 8), 2 * SIZE, seed=1000 + seed)), data)
+        said = verdict(audit)
+        if said.finding is not Finding.NOTHING:
+            continue
+        counts = [audit.relative.levels[0].recovered, audit.calibration.levels[0].recovered]
+        luck += any(counts)
+        assert ("beyond what chance explains" in said.sentence) is any(counts)
+        assert (f"{counts[0]} measured by the nearest other image (chance" in said.detail) is bool(counts[0])
+        assert (f"{counts[1]} by distance alone (chance" in said.detail) is bool(counts[1])
+    assert luck > 5, "chance does give some"
+
+
 def test_one_picture_that_is_near_to_anything_does_not_set_the_bar_for_all():
     data = make_data((1, 8, 8), SIZE)
     data.train.inputs[-1] = data.holdout.inputs[-1] = 0.0
@@ -124,7 +151,10 @@ def test_good_matches_of_easy_data_are_no_recovery_when_the_null_has_as_many():
         split.inputs.mul_(0.1)  # so dark that any two pictures are a good match
     audit = evaluate(make_found(0.1 * noise((1, 8, 8), SIZE)), data)
     assert audit.train.good == audit.holdout.good == SIZE
-    assert verdict(audit).finding is Finding.NOTHING
+    said = verdict(audit)
+    assert said.finding is Finding.NOTHING
+    assert "beyond what chance explains" in said.sentence
+    assert f"and so were {SIZE} of {SIZE} held-out ones, which chance explains" in said.detail
 
 
 @settings(max_examples=20, deadline=None)

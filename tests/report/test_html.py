@@ -175,8 +175,22 @@ def test_the_report_is_one_file_written_whole(tmp_path):
 def test_every_score_of_a_known_data_set_has_its_null():
     for shape in SHAPES:
         rows = scores(make_audit(shape))
-        assert {"certified", "exact", "good", "recovered at 1% false positives"} <= {row.name for row in rows}
+        assert {"certified", "exact", "good", "nearer than 99% of held out"} <= {row.name for row in rows}
         assert all(row.held_out != "–" for row in rows)
+
+
+def test_counts_beside_a_verdict_of_nothing_are_laid_beside_chance():
+    inputs = torch.rand(8, 1, 8, 8, generator=torch.Generator().manual_seed(3))
+    blind = {"certified": torch.zeros(8, dtype=torch.bool), "confidence": torch.zeros(8), "p_values": None}
+    audit = make_audit(inputs=inputs, **blind)
+    counts = {row.name: row for row in scores(audit)}["nearer than 99% of held out"]
+    assert (counts.trained, counts.held_out, counts.chance) == ("2", "0", "p = 0.23")
+    text = Page(page(audit)).text
+    assert "No training input was recovered by this attack beyond what chance explains" in text
+    assert "2 by distance alone (chance gives as many with probability 0.23; less than 0.001 would count)" in text
+    assert "held out: 0; by chance p = 0.23" in text
+    assert "No more of them are shown or stand out than chance explains" in text
+    assert not any(row.name.startswith("recovered") for row in scores(audit)), "rank is not likeness"
 
 
 @given(st.floats(0, 1))

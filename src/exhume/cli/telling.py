@@ -63,10 +63,10 @@ def tell_dossier(voice: Voice, dossier: Dossier) -> None:
     words = verdict(dossier)
     for audit in dossier.audits.values():
         tell_attack(voice, audit.found)
-        rows = [(score.name, score.trained, score.held_out) for score in scores(audit)]
+        rows = [(score.name, score.trained, score.held_out, score.chance) for score in scores(audit)]
         if rows:
             voice.say("")
-            voice.table(("", "trained on", "held out"), rows)
+            voice.table(("", "trained on", "held out", "by chance"), rows)
         voice.say("")
     voice.say(words.sentence, style="bold")
     voice.say(words.detail)

@@ -29,8 +29,7 @@ def overall(dossier: Dossier) -> Verdict:
     if others == 0:
         return spoken
     if spoken.finding is Finding.NOTHING:
-        sentence = "No training input was recovered by any of the attacks that ran; that is no proof of safety."
-        return replace(spoken, sentence=sentence)
+        return replace(spoken, sentence=spoken.sentence.replace("by this attack", "by any of the attacks that ran"))
     words = "One other attack" if others == 1 else f"{others} other attacks"
     return replace(spoken, detail=f"{spoken.detail} {words} ran and found no more than this.")
 

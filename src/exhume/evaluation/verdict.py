@@ -2,14 +2,18 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from exhume.errors import counted
 from exhume.evaluation.calibration import odds
-from exhume.records import Audit, Comparison
+from exhume.records import Audit, Comparison, Level
 from exhume.records.comparison import CERTIFIED_WITHIN, EXACT, GOOD
 
 BEYOND_CHANCE = 0.01
 """Below this probability a count is not put down to chance."""
+BEYOND_CHANCE_BY_DISTANCE = 0.001
+"""The same for ranks of the distance alone, which are looked at second: so that both looks together mislead hardly more
+often than the first."""
 
 
 class Finding(StrEnum):
@@ -63,7 +67,10 @@ def value_unit(audit: Audit) -> str:
     return "its range" if audit.bounds is not None else "its column's deviation"
 
 
-_NOTHING = "No training input was recovered by this attack; that is no proof of safety."
+NOTHING = "No training input was recovered by this attack; that is no proof of safety."
+NOTHING_BEYOND_CHANCE = (
+    "No training input was recovered by this attack beyond what chance explains; that is no proof of safety."
+)
 
 
 def _without_data(audit: Audit) -> Verdict:
@@ -80,7 +87,7 @@ def _without_data(audit: Audit) -> Verdict:
         finding=Finding.UNPROVEN if candidates else Finding.NOTHING,
         sentence=f"No proof for any of the candidates, {candidates} in number: plausible perhaps, but unproven."
         if candidates
-        else _NOTHING,
+        else NOTHING,
         detail=f"No data was given to check the attack against.{size}",
     )
 
@@ -89,9 +96,10 @@ def _without_proof(audit: Audit, train: Comparison) -> Verdict:
     """Say what is beside certificates."""
     if train.good and _beats_null(train, audit.holdout):
         return _recovered(audit, train)
-    if audit.relative is not None and audit.relative.levels[0].chance < BEYOND_CHANCE:
-        return _traces(audit, train)
-    return Verdict(finding=Finding.NOTHING, sentence=_NOTHING, detail=_put_down_to_chance(audit))
+    for look in _looks(audit):
+        if look.level.chance < look.limit:
+            return _traces(look, audit, train)
+    return _put_down_to_chance(audit, train)
 
 
 def _proven(audit: Audit, train: Comparison) -> Verdict:
@@ -163,27 +171,67 @@ def _recovered(audit: Audit, train: Comparison) -> Verdict:
     )
 
 
-def _traces(audit: Audit, train: Comparison) -> Verdict:
-    assert audit.relative is not None
-    level, things = audit.relative.levels[0], plural(audit)
+class _Look(NamedTuple):
+    """One way to see training examples stand out from held-out ones."""
+
+    level: Level
+    limit: float
+    """The probability below which the count is not put down to chance."""
+    way: str
+
+
+def _looks(audit: Audit) -> list[_Look]:
+    """Return the ways there are, the one that decides first."""
+    ways = (
+        (audit.relative, BEYOND_CHANCE, f"measured by the nearest other {plural(audit)[:-1]}"),
+        (audit.calibration, BEYOND_CHANCE_BY_DISTANCE, "by distance alone"),
+    )
+    return [_Look(ranks.levels[0], limit, way) for ranks, limit, way in ways if ranks is not None]
+
+
+def _traces(look: _Look, audit: Audit, train: Comparison) -> Verdict:
+    level, things = look.level, plural(audit)
     stand = "stands" if level.recovered == 1 else "stand"
     return Verdict(
         finding=Finding.TRACES,
         sentence=f"{level.recovered} of {len(train)} training {things} {stand} out from held-out ones, "
         "though none was recovered.",
-        detail=f"Measured by the nearest other {things[:-1]}, they are nearer to a candidate than all but "
+        detail=f"{look.way[0].upper()}{look.way[1:]}, they are nearer to a candidate than all but "
         f"{level.fpr:.0%} of held-out {things} (false-positive rate at most {max(level.fpr, level.bound):.1%}); "
-        f"with the two sets exchanged: {level.holdout_recovered}.",
+        f"with the two sets exchanged: {level.holdout_recovered}. Chance gives as many with probability "
+        f"{level.chance:.2g}.{_matched_as_well(audit, train)}",
     )
 
 
-def _put_down_to_chance(audit: Audit) -> str:
-    if audit.relative is None:
-        return "Nothing was held out to measure against."
-    level, things = audit.relative.levels[0], plural(audit)
+def _put_down_to_chance(audit: Audit, train: Comparison) -> Verdict:
+    """Say that nothing was found, and why counts in the table that are not zero do not say otherwise."""
+    seen = [look for look in _looks(audit) if look.level.recovered]
+    well = _matched_as_well(audit, train)
+    if seen:
+        counts = ", ".join(
+            f"{look.level.recovered} {look.way} (chance gives as many with probability {look.level.chance:.2g}; "
+            f"less than {look.limit:g} would count)"
+            for look in seen
+        )
+        nearer = f"nearer to a candidate than all but {seen[0].level.fpr:.0%} of held-out ones"
+        said = f"Training {plural(audit)} {nearer}: {counts}."
+    elif audit.relative is not None:
+        fpr = audit.relative.levels[0].fpr
+        said = f"No training {plural(audit)[:-1]} is nearer to a candidate than all but {fpr:.0%} of held-out ones."
+    else:
+        said = "Nothing was held out to measure against."
+    sentence = NOTHING_BEYOND_CHANCE if seen or well else NOTHING
+    return Verdict(finding=Finding.NOTHING, sentence=sentence, detail=said + well)
+
+
+def _matched_as_well(audit: Audit, train: Comparison) -> str:
+    """Say that good matches do not count where held-out examples are matched as well."""
+    if not train.good or audit.holdout is None:
+        return ""
+    null = audit.holdout
     return (
-        f"Training {things} nearer to a candidate than all but {level.fpr:.0%} of held-out ones: {level.recovered}; "
-        f"chance alone gives as many or more with probability {level.chance:.2g}."
+        f" Of {len(train)} training {plural(audit)} {train.good} {_were(train.good)} matched with a mean squared error "
+        f"below {GOOD:g}, and so {_were(null.good)} {null.good} of {len(null)} held-out ones, which chance explains."
     )
 
 

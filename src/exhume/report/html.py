@@ -59,7 +59,7 @@ def page(found: Audit | Dossier) -> str:
     )
 
 
-_TILES = ("certified", "exact", "good", "recovered at 1% false positives", "similar")
+_TILES = ("certified", "exact", "good", "nearer than 99% of held out", "similar")
 _GRAVE = (Finding.PROVEN, Finding.UNMATCHED, Finding.RECOVERED, Finding.TRACES)
 _JOINTS = {"input shape": " × ", "value range": " to "}
 _SCRIPT = (files("exhume.report") / "page.js").read_text()

@@ -20,6 +20,8 @@ class Score:
     meaning: str
     trained: str
     held_out: str = "–"
+    chance: str = ""
+    """How probable such a number is if the attack knew nothing, where that is known."""
 
 
 def scores(audit: Audit) -> list[Score]:
@@ -38,8 +40,8 @@ def scores(audit: Audit) -> list[Score]:
             held_out = "–" if null is None else number(getattr(null, name))
             rows.append(Score(name=name, meaning=meaning, trained=number(getattr(train, name)), held_out=held_out))
     nearer = "nearer to a candidate than all but this fraction of held-out ones"
-    rows += _ranked(audit.calibration, "recovered", nearer)
-    rows += _ranked(audit.relative, "stands out", f"measured by the nearest other example, {nearer}")
+    rows += _ranked(audit.calibration, "nearer than", nearer)
+    rows += _ranked(audit.relative, "stands out from", f"measured by the nearest other example, {nearer}")
     for name, meaning in (
         ("curve", "squared distance of matched pairs, median"),
         ("max_error", "largest error of any value, median"),
@@ -99,14 +101,20 @@ def _ranked(ranks: Calibration | None, claim: str, meaning: str) -> list[Score]:
     resolved = {level.bound: level for level in reversed(ranks.levels)}  # a small null cannot tell small rates apart
     return [
         Score(
-            name=f"{claim} at {level.fpr:.1%} false positives".replace(".0%", "%"),
+            name=_rank_name(claim, level.fpr),
             meaning=f"{meaning}; {ranks.null_size} of those vouch for a rate of {level.bound:.1%}, "
             f"and chance gives as many with probability {level.chance:.2g}",
             trained=number(level.recovered),
             held_out=number(level.holdout_recovered),
+            chance=below(level.chance),
         )
         for level in reversed(resolved.values())
     ]
+
+
+def _rank_name(claim: str, fpr: float) -> str:
+    """Name a count of ranks by what it counts: rank is no likeness, so it is not called a recovery here."""
+    return f"{claim} {1 - fpr:.1%} of held out".replace(".0%", "%")
 
 
 def _median(values: Float[Tensor, " pair"]) -> float | None:
