@@ -1,3 +1,4 @@
+import json
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,6 +118,20 @@ def test_the_command_lists_refuses_and_runs(
     assert main(["reproduce", "squares", "--preset", "smoke", "--out", str(tmp_path)]) == 0
     assert "Squares grow." in capsys.readouterr().out
     assert "--preset smoke" in read_result(tmp_path / "squares")["command"]
+
+
+def test_a_study_that_cannot_run_keeps_no_other_from_running(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(settings: Squares, bench: Bench) -> Findings:
+        raise ExhumeError("There are no squares here.")
+
+    monkeypatch.setitem(experiments.STUDIES, "none", Study(name="none", shows="", presets=STUDY.presets, measure=fail))
+    monkeypatch.setitem(experiments.STUDIES, "squares", STUDY)
+    assert main(["reproduce", "none", "squares", "--preset", "smoke", "--json", "--out", str(tmp_path)]) == 2
+    told = capsys.readouterr()
+    assert list(json.loads(told.out)) == ["squares"]
+    assert "exhume: 1 of 2 studies could not run. none: There are no squares here." in told.err
 
 
 def test_the_recorded_command_is_one_a_shell_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import typer
 from exhume.cli import options
 from exhume.cli.run_folder import RunFolder
 from exhume.cli.voice import speaking
+from exhume.errors import ExhumeError
 from exhume.experiments import STUDIES, Preset, named
 from exhume.experiments.study import read_result
 
@@ -38,23 +39,32 @@ def reproduce_command(
     """Repeat a measurement; leaves JSON and figures in a sub-folder of its own.
 
     Interrupted, the same command continues with the first cell that is not there yet. A study has no --budget: it
-    measures all that its --preset holds.
+    measures all that its --preset holds. Of several studies, one that cannot run (its data are not here, say) keeps no
+    other from running.
     """
     with speaking(as_json=as_json, quiet=quiet, debug=debug) as voice:
         studies = named(names or (), STUDIES)
         if not names:
             voice.table(("study", "shows"), [(study.name, study.shows) for study in STUDIES.values()])
             voice.give({study.name: study.shows for study in STUDIES.values()})
-        results = {}
+        if names and preset == "smoke":
+            voice.note("The preset smoke shows that studies run; its numbers mean nothing.")
+        results, reasons = {}, {}
         for name in studies:
             place = out / name
             wanted = ["--preset", preset, "--seed", str(seed), "--device", device, "--out", str(out)]
             command = shlex.join(["exhume", "reproduce", name, *wanted])
             # Some cells lie beside the study: it is the whole folder that is kept when Ctrl-C stops it.
-            with RunFolder(place).open(), voice.progress(out) as progress:
-                found = STUDIES[name].run(
-                    preset, place, device=device, seed=seed, progress=progress, command=command, shared=out / SHARED
-                )
+            try:
+                with RunFolder(place).open(), voice.progress(out) as progress:
+                    found = STUDIES[name].run(
+                        preset, place, device=device, seed=seed, progress=progress, command=command, shared=out / SHARED
+                    )
+            except ExhumeError as error:
+                if len(studies) == 1:
+                    raise
+                reasons[name] = str(error)
+                continue
             voice.say(f"{name}: {STUDIES[name].shows}")
             if found.table is not None:
                 head, rows = found.table
@@ -65,3 +75,6 @@ def reproduce_command(
             results[name] = read_result(place)
         if results:
             voice.give(results)
+        if reasons:
+            said = " ".join(f"{name}: {reason}" for name, reason in reasons.items())
+            raise ExhumeError(f"{len(reasons)} of {len(studies)} studies could not run. {said}")
