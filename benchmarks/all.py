@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -395,27 +396,49 @@ MEASUREMENTS: dict[str, Callable[..., Iterator[Row]]] = {
     "quality": quality,
     "compiled": compiled,
 }
-USUAL = ",".join(name for name in MEASUREMENTS if name != "compiled")
+USUAL = [name for name in MEASUREMENTS if name != "compiled"]
 """All but what takes a compiler."""
+
+
+def chosen(words: str) -> list[str]:
+    """Read names of measurements, between commas."""
+    names = [word.strip() for word in words.split(",") if word.strip()]
+    for name in names:
+        if name not in MEASUREMENTS:
+            raise argparse.ArgumentTypeError(f"there is no {name!r}; choose of {', '.join(MEASUREMENTS)}")
+    if not names:
+        raise argparse.ArgumentTypeError(f"choose of {', '.join(MEASUREMENTS)}")
+    return names
+
+
+WHAT, SETTING = 112, 58
+"""Columns of the table that is printed."""
 
 
 def show(row: Row) -> None:
     theirs = "" if row.theirs is None else f"{row.theirs:10.3g}"
     ratio = "" if row.ratio is None else f"{row.ratio:8.2f}"
-    print(f"{row.what:80} {row.setting:58} {row.ours:10.3g} {theirs} {row.unit:4} {ratio}  {row.note}", flush=True)
+    print(
+        f"{row.what:{WHAT}} {row.setting:{SETTING}} {row.ours:10.3g} {theirs} {row.unit:4} {ratio}  {row.note}",
+        flush=True,
+    )
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, print and keep; return 1 where a measurement failed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--preset", choices=PRESETS, default="cpu")
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "out/benchmarks")))
-    parser.add_argument("--only", default=USUAL, help=f"comma-separated, of {', '.join(MEASUREMENTS)}")
+    parser.add_argument("--only", type=chosen, default=USUAL, help=f"comma-separated, of {', '.join(MEASUREMENTS)}")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     preset = PRESETS[options.preset]
     cuda = preset.device == "cuda"
+    if cuda and not torch.cuda.is_available():
+        parser.error("there is no CUDA device on this machine; choose --preset cpu or small")
+    only = "" if options.only == USUAL else f" --only {','.join(options.only)}"
     account: dict[str, Any] = {
-        "command": f"python benchmarks/all.py --preset {options.preset}",
+        "command": f"python benchmarks/all.py --preset {options.preset}{only} --seed {options.seed}",
         "machine": torch.cuda.get_device_name() if cuda else platform.processor() or platform.machine(),
         "threads": torch.get_num_threads(),
         "clock": clock_for(preset.device).__name__,
@@ -424,9 +447,9 @@ def main(arguments: list[str] | None = None) -> None:
         "rows": [],
     }
     print(account["machine"], f"torch {torch.__version__}, {account['threads']} threads, load {account['load']:.1f}")
-    print(f"{'':80} {'':58} {'ours':>10} {'theirs':>10} {'':4} {'ratio':>8}")
+    print(f"{'':{WHAT}} {'':{SETTING}} {'ours':>10} {'theirs':>10} {'':4} {'ratio':>8}")
     options.out.mkdir(parents=True, exist_ok=True)
-    for name in options.only.split(","):
+    for name in options.only:
         measure = MEASUREMENTS[name]
         try:
             for row in measure(preset, options.seed) if name in ("quality", "restarts") else measure(preset):
@@ -437,7 +460,8 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"{name} failed: {type(error).__name__}: {error}", flush=True)
             account.setdefault("failed", {})[name] = f"{type(error).__name__}: {error}"
             (options.out / "benchmarks.json").write_text(json.dumps(account, indent=2) + "\n")
+    return 1 if "failed" in account else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,6 +1,7 @@
 """The benchmarks: they run, they compare the same mathematics, and what they measure with is right."""
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,28 @@ def test_one_command_measures_everything(tmp_path):
     assert kinds == {"step", "kernels", "distillation", "restarts", "memory", "growth", "quality"}
     assert all(row["ratio"] is not None and row["ours"] > 0 for row in account["rows"])
     assert len(done.stdout.splitlines()) == 2 + len(account["rows"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--only", "step,nothing"], "there is no 'nothing'"),
+        (["--only", ","], "choose of step"),
+        pytest.param(
+            ["--preset", "gpu"],
+            "no CUDA device",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU"),
+        ),
+    ],
+)
+def test_what_cannot_be_measured_is_said_before_anything_is(tmp_path, words, said, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    command = runpy.run_path(str(FOLDER / "all.py"))["main"]
+    with pytest.raises(SystemExit) as left:
+        command([*words, "--out", str(tmp_path / "out")])
+    assert left.value.code == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 WITHOUT_WEB = """
