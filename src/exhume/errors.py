@@ -17,7 +17,8 @@ def counted(count: int, noun: str) -> str:
     >>> counted(1, "step"), counted(0, "step"), counted(12000, "training example")
     ('1 step', '0 steps', '12 000 training examples')
     """
-    return f"{count:,} {noun}{'' if count == 1 else 's'}".replace(",", " ")
+    digits = f"{count:,}".replace(",", " ") if count >= 10_000 else str(count)
+    return f"{digits} {noun}{'' if count == 1 else 's'}"
 
 
 class ExhumeError(Exception):
