@@ -139,7 +139,15 @@ def test_an_interrupted_sweep_keeps_what_was_done_and_goes_on(tmp_path):
     assert (tmp_path / "table.csv").read_text().count("\n") == 2
     calls.clear()
     conduct(sweep(), [jobs[0], job(tmp_path, 2, "2"), jobs[2]], LocalEngine(), tmp_path)
-    assert [line[0] for line in calls] == ["2", "3"]
+    assert sorted(line[0] for line in calls) == ["2", "3"]
+
+
+def test_a_task_that_took_the_process_down_comes_after_those_that_did_not(tmp_path):
+    jobs = [job(tmp_path, number, str(number)) for number in (1, 2, 3)]
+    jobs[0].folder.mkdir(parents=True)
+    told = conduct(sweep(), jobs, LocalEngine(), tmp_path)
+    assert [line[0] for line in calls] == ["2", "3", "1"]
+    assert [record.key for record in told.records] == [one.key for one in jobs], "the order of the table stays"
 
 
 class Elsewhere:

@@ -89,7 +89,8 @@ def conduct(
     with _alone_in(folder):
         try:
             progress("tasks", found, len(jobs), _note(records))
-            left = [job for job in jobs if job.key not in records]
+            # Untouched ones first: a task that takes the whole process down, for want of memory say, costs no other.
+            left = sorted((job for job in jobs if job.key not in records), key=lambda job: job.folder.exists())
             for record in engine.run(left) if left else ():
                 records[record.key] = record
                 _keep(record, folders[record.key])

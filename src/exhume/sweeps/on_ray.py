@@ -26,7 +26,7 @@ class RayEngine:
     """Runs tasks on a Ray cluster, or on a Ray of its own on this machine.
 
     Every task may be run again after its machine or process died (``resources.retries``); its folder and its commands
-    make that harmless. When the driver dies, Ray ends the tasks that run, and the next call begins with those.
+    make that harmless. When the driver dies, Ray ends the tasks that run, and the next call continues them.
     """
 
     address: str | None = None
