@@ -131,6 +131,25 @@ def test_a_dry_run_shows_lines_that_could_be_typed(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_network_is_trained_on_what_was_distilled_before(tmp_path):
+    text = """
+    commands = ["distil", "train"]
+    results = ["training.training_size", "distilled.copies*"]
+    [options.distil]
+    data = "digits"
+    classes = "odd-even"
+    size = 12
+    steps = 5
+    [grid.distil]
+    distilled = [4, 6]
+    [options.train]
+    width = 16
+    steps = 5
+    """
+    assert main(["sweep", written(tmp_path, text), f"--out={tmp_path / 'out'}"]) == 0
+    assert [row["training.training_size"] for row in table(tmp_path / "out")] == ["4", "6"]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -131,8 +131,11 @@ def _line(step: Step, seed: int, folder: Path, *, is_first: bool) -> tuple[str, 
             hint = f"did you mean {close[0]}" if close else f"it has {', '.join(known)}"
             raise ExhumeError(f"exhume {step.command} has no option {name!r}; {hint}.")
     settings = dict(step.settings)
-    if "run" in known and not is_first and "run" not in settings and "model" not in settings:
-        settings["run"] = str(folder)  # what the commands before it made
+    if not is_first:  # then it goes on with what the commands before it made: a run, or a distilled set to train on
+        if "run" in known and "run" not in settings and "model" not in settings:
+            settings["run"] = str(folder)
+        if step.command == "train":
+            settings.setdefault("data", str(folder))
     words = [word for name, value in settings.items() for word in _words(known[name], name, value)]
     words += [f"--out={folder}"] + ([f"--seed={seed}"] if "seed" in known else []) + ["--quiet"] * ("quiet" in known)
     places = [str(one) for name in settings if _is_place(known[name]) for one in _listed(settings[name])]
