@@ -97,14 +97,17 @@ def test_tasks_that_fail_are_in_the_table_and_in_the_exit_code(tmp_path, capsys)
     data = "digits"
     steps = 2
     [grid.train]
-    classes = ["odd-even", "cats"]
+    classes = ["odd-even", "cats", "dogs", "birds"]
     size = [4, 6]
     """
     assert main(["sweep", written(tmp_path, text), f"--out={tmp_path / 'out'}"]) == 1
     rows = table(tmp_path / "out")
-    assert [row["state"] for row in rows] == ["done", "done", "failed", "failed"]
-    assert all("cats" in row["message"] for row in rows[2:])
-    assert "2 of 4 tasks done, 2 failed" in capsys.readouterr().out
+    assert [row["state"] for row in rows] == ["done"] * 2 + ["failed"] * 6
+    assert all("There is no task" in row["message"] for row in rows[2:])
+    spoken = capsys.readouterr().out
+    assert "2 of 8 tasks done, 6 failed" in spoken
+    assert spoken.count(" failed: ") == 5
+    assert "1 more failed" in spoken
     assert rows[2]["message"].split("'")[0] in (tmp_path / "out" / "summary.html").read_text()
 
 

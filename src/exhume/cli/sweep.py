@@ -22,6 +22,7 @@ EngineName = Literal["local", "ray"]
 
 SOME_FAILED = 1
 """The exit code of a sweep some of whose tasks failed."""
+FAILURES_SHOWN = 5
 OURS = {"out": "every task has a folder of its own", "seed": "seeds = [0, 1, 2] at the top says which"}
 """Options that the sweep itself decides, and how."""
 SPOKEN = ("quiet", "json", "debug")
@@ -84,8 +85,10 @@ def sweep_command(
         voice.say(
             f"{len(told.records) - len(told.failed)} of {told.tasks} tasks done{again}, {len(told.failed)} failed."
         )
-        for record in told.failed[:5]:
+        for record in told.failed[:FAILURES_SHOWN]:
             voice.say(f"{record.key} failed: {record.message}")
+        if more := len(told.failed[FAILURES_SHOWN:]):
+            voice.say(f"{more} more failed; the table says why.")
         voice.say(f"Open {told.page}; for machines, {told.table}.")
         voice.give(
             {
