@@ -3,6 +3,8 @@
 import csv
 import json
 import os
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from exhume.sweeps import Job, LocalEngine, Record, Sweep, carry_out, conduct
 from exhume.sweeps.table import Table, telling
 from exhume.sweeps.work import LOG, Interrupted, results_in
 
+conducting = sys.modules["exhume.sweeps.conduct"]  # the function of that name hides the module
 HOSTILE = "<script>alert('1')</script>"
 calls: list[tuple[str, ...]] = []
 
@@ -148,6 +151,22 @@ def test_a_task_that_took_the_process_down_comes_after_those_that_did_not(tmp_pa
     told = conduct(sweep(), jobs, LocalEngine(), tmp_path)
     assert [line[0] for line in calls] == ["2", "3", "1"]
     assert [record.key for record in told.records] == [one.key for one in jobs], "the order of the table stays"
+
+
+def test_a_table_that_takes_long_to_write_is_written_seldom(tmp_path, monkeypatch):
+    write, written = conducting._write, []
+
+    def slowly(*told):
+        time.sleep(0.05)
+        written.append(len(told[1].records))
+        write(*told)
+
+    monkeypatch.setattr(conducting, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(conducting, "_write", slowly)
+    conduct(sweep(), [job(tmp_path, number, "1") for number in range(30)], LocalEngine(), tmp_path)
+    assert written[0] == 1
+    assert written[-1] == 30
+    assert len(written) < 10
 
 
 class Elsewhere:

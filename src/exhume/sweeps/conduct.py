@@ -18,7 +18,9 @@ from exhume.sweeps.work import Job, Record
 
 TABLE, PAGE = "table.csv", "summary.html"
 FRESH_SECONDS = 10.0
-"""How often the table and the page are brought up to date while tasks end."""
+"""How often the table and the page are brought up to date while tasks end; less often where that takes long."""
+WRITING = 0.05
+"""The share of time that may go into it: a hundred thousand rows take half a minute."""
 
 
 @runtime_checkable
@@ -80,7 +82,7 @@ def conduct(
     kept = {job.key: Record.load(job.folder) for job in jobs}
     records = {key: record for key, record in kept.items() if record is not None and record.state == "done"}
     folders = {job.key: job.folder for job in jobs}
-    found, fresh = len(records), time.monotonic()
+    found, due = len(records), time.monotonic() + FRESH_SECONDS
 
     def account() -> Account:
         ended = tuple(records[job.key] for job in jobs if job.key in records)
@@ -95,9 +97,10 @@ def conduct(
                 records[record.key] = record
                 _keep(record, folders[record.key])
                 progress("tasks", len(records), len(jobs), _note(records))
-                if time.monotonic() - fresh > FRESH_SECONDS:
+                if (begun := time.monotonic()) > due:
                     _write(sweep, account(), title, command)
-                    fresh = time.monotonic()
+                    ended = time.monotonic()
+                    due = ended + max(FRESH_SECONDS, (ended - begun) / WRITING)
         finally:
             if records:
                 _write(sweep, account(), title, command)
