@@ -68,7 +68,7 @@ def test_runs_that_share_weights_are_as_each_alone(architecture, sharpness):
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=ARCHITECTURES.keys())
 def test_networks_of_one_shape_are_as_each_alone(architecture):
-    each = [sums_and_target(view_of(seed, **architecture)) for seed in range(3)]
+    each = [sums_and_target(view_of(seed, **architecture)) for seed in range(2)]
     inputs, duals = drawn(3, 4, 6), drawn(2, 3, 4, 2, seed=1)
     beta = torch.tensor(4.0, dtype=DOUBLE)
     targets = tuple(torch.stack(parts) for parts in zip(*(target for _, target in each), strict=True))
@@ -250,14 +250,17 @@ def test_rounded_products_are_nearly_those_of_long_numbers(architecture, runs):
 
 
 def test_mixed_precision_ends_where_single_precision_ends(views):
-    ends = {
-        precision: WeightDifference(steps=200, precision=precision).run(views[0], device="cpu")
-        for precision in ("mixed", "float32")
-    }
-    values = [float(end.history[-1]) for end in ends.values()]
+    """On average: where a single search ends hangs on every rounding."""
+
+    def ends(precision):
+        attack = WeightDifference(steps=300, precision=precision)
+        return [attack.run(views[0], seed=seed, device="cpu") for seed in range(2)]
+
+    mixed, single = ends("mixed"), ends("float32")
+    values = [sum(float(end.history[-1]) for end in some) for some in (mixed, single)]
     assert values[0] == pytest.approx(values[1], rel=0.2)
     if not short_products():  # then there is nothing to round on a CPU
-        assert torch.equal(ends["mixed"].inputs, ends["float32"].inputs)
+        assert torch.equal(mixed[0].inputs, single[0].inputs)
 
 
 def test_a_coarse_objective_stands_in_for_the_first_steps_alone():

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from exhume.attacks.curves import Activation, Turn
-from exhume.attacks.residuals import Gain, LowRank, Rows, acting, add_product, outer, residual
+from exhume.attacks.residuals import Gain, LowRank, Rows, acting, outer, plus_product, residual
 from exhume.models.structure import DenseStack
 from exhume.records import Weights
 
@@ -278,7 +278,7 @@ class _Walk:
             if turn is not None:
                 turned = turn(motions[layer], moved[layer])
                 arriving = self.arriving[layer]
-                adjoint = turned.mul_(arriving) if adjoint is None else adjoint.addcmul_(turned, arriving)
+                adjoint = turned.mul_(arriving) if adjoint is None else torch.addcmul(adjoint, turned, arriving)
         reaching = _times(self.sums.scales[0], acts[0].reaching)
         assert reaching is not None
         to_inputs = reaching[0]
@@ -301,8 +301,9 @@ def _through(values: Tensor, weight: Tensor, runs: int, onto: Tensor | None = No
     if onto is not None:
         dims = (1, 2) if folds else (0, -3)
         flat = rows.flatten(*dims)
-        add_product(onto.view(*flat.shape[:-1], -1), flat, weight if folds else weight.flatten(*dims))
-        return onto
+        factor = weight if folds else weight.flatten(*dims)
+        total = plus_product(onto.view(*flat.shape[:-1], -1), flat, factor, in_place=runs > 0)
+        return total.view(onto.shape)
     if not folds:
         return (rows @ weight).to(values.dtype)
     folded = (rows.flatten(-3, -2) @ weight).to(values.dtype)

@@ -6,7 +6,6 @@ fraction of the multiplications, and many runs need no matrix each.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -168,11 +167,17 @@ def _by_grams(signal: Rows, heard: Rows, gain: Gain, target: Target, short: torc
     told, listened = _joined(told), _joined(listened)
     by_heard, by_signal = gain * product(listened, listened.mT), gain * product(told, told.mT)
     square = (by_heard * by_signal).sum((-2, -1)) - 2 * gain * agreement + size
-    for gram, rows, target_share in ((by_heard, told, meets), (by_signal, listened, sent)):
-        blocks = _blocks(target_share)
-        for block, of_block in zip(blocks, gram.to(short).chunk(len(blocks), -2), strict=True):
-            add_product(block, of_block, rows, times=-1.0)
-    return Residual(square.clamp(min=0), meets, sent)
+    motions, reaching = _less(meets, by_heard.to(short), told), _less(sent, by_signal.to(short), listened)
+    return Residual(square.clamp(min=0), motions, reaching)
+
+
+def _less(share: Rows, gram: Tensor, rows: Tensor) -> Rows:
+    """Return what the joined ``rows`` send through their Gram matrix, less ``share``; that of many runs is used up."""
+    if share.ndim == 3:
+        return plus_product(share.flatten(0, 1), gram, rows, times=-1.0).reshape(share.shape)
+    for at_point, of_point in zip(share, gram.chunk(len(share), -2), strict=True):
+        plus_product(at_point, of_point, rows, times=-1.0, in_place=True)
+    return share
 
 
 def _joined(rows: Rows) -> Tensor:
@@ -180,16 +185,13 @@ def _joined(rows: Rows) -> Tensor:
     return rows.flatten(0, 1) if rows.ndim == 3 else rows.movedim(0, 1).flatten(1, 2)
 
 
-def _blocks(rows: Rows) -> Sequence[Tensor]:
-    """Return parts of what :func:`_joined` would give that need no copy: all of one run, or a point of every run."""
-    return (rows.flatten(0, 1),) if rows.ndim == 3 else rows.unbind()
+def plus_product(total: Tensor, one: Tensor, other: Tensor, *, times: float = 1.0, in_place: bool = False) -> Tensor:
+    """Return ``times·total + one @ other``, on demand in place of ``total``; factors may have fewer bits than it.
 
-
-def add_product(total: Tensor, one: Tensor, other: Tensor, *, times: float = 1.0) -> None:
-    """Put ``times·total + one @ other`` in place of ``total``; factors may have fewer bits than it."""
+    In place saves a pass over the memory of many runs; ``torch.func.vmap`` knows no fast way to do it.
+    """
     if one.dtype != total.dtype:
-        torch.add(one @ other, total, alpha=times, out=total)
-    elif total.ndim == 2:
-        total.addmm_(one, other, beta=times)
-    else:
-        total.baddbmm_(one, other, beta=times)
+        return torch.add(one @ other, total, alpha=times, out=total if in_place else None)
+    if total.ndim == 2:
+        return total.addmm_(one, other, beta=times) if in_place else torch.addmm(total, one, other, beta=times)
+    return total.baddbmm_(one, other, beta=times) if in_place else torch.baddbmm(total, one, other, beta=times)
