@@ -37,6 +37,19 @@ def test_the_same_command_makes_the_same_set(tmp_path):
     assert torch.equal(first.holdout.inputs, load("digits", classes="odd-even", size=20).holdout.inputs)
 
 
+def test_the_data_of_a_network_are_not_replaced(tmp_path, capsys):
+    train = ["train", "--data", "digits", "--classes", "odd-even", "--size", "4", "--steps", "2", "--width", "8"]
+    assert main([*train, "--quiet", "--out", str(tmp_path / "run")]) == 0
+    before = (tmp_path / "run" / "data.safetensors").read_bytes()
+    distil = [*COMMAND, "--distilled", "4", "--quiet", "--out"]
+    assert main([*distil, str(tmp_path / "run")]) == 2
+    assert "choose another --out" in capsys.readouterr().err
+    assert (tmp_path / "run" / "data.safetensors").read_bytes() == before
+    own = str(tmp_path / "own")
+    for command in ([*distil, own], ["train", "--data", own, "--width", "8", "--steps", "2", "--quiet", "--out", own]):
+        assert main(command) == main(command) == 0, "a set may lie beside the network that it trained"
+
+
 def test_a_reconstruction_can_be_distilled_into(tmp_path):
     command = [*COMMAND, "--method", "rkip-finite", "--width", "64", "--distilled", "4", "--out", str(tmp_path)]
     assert main(command) == 0

@@ -21,6 +21,8 @@ from exhume.report.figures import save_figure
 from exhume.storage import write_json
 
 METHOD = "Distillation"
+ACCOUNT = "distilled.json"
+"""What was made and what it copies, for machines."""
 
 
 def distil_command(
@@ -72,6 +74,11 @@ def distil_command(
         chosen = _method(method, model, size=distilled, steps=steps, **settings)
         real = load(data, classes=classes, size=size, label=label, centre=centre, data_dir=data_dir, seed=seed)
         folder = RunFolder(out)
+        if folder.victim.exists() and not (folder.path / ACCOUNT).exists():
+            raise ExhumeError(
+                f"{out} holds a network and the data it was trained on, which a distilled set would replace; choose "
+                "another --out."
+            )
         checkpoint = folder.checkpoint("distillation")
         with folder.open():
             with voice.progress(checkpoint) as progress:
@@ -88,12 +95,12 @@ def distil_command(
                 "seed": seed,
                 "copies": copies.to_json(),
             }
-            write_json(folder.path / "distilled.json", account)
+            write_json(folder.path / ACCOUNT, account)
             folder.forget("distillation")
         voice.give(account)
         voice.say(f"{made.name}, from {counted(len(real.train), 'example')}")
         voice.say(copies.sentence, style="bold")
-        voice.say(f"Kept in {folder.data}; for machines, {folder.path / 'distilled.json'}.")
+        voice.say(f"Kept in {folder.data}; for machines, {folder.path / ACCOUNT}.")
         voice.say(f"Next: exhume train --data {folder.path}")
 
 
