@@ -68,7 +68,7 @@ def test_runs_that_share_weights_are_as_each_alone(architecture, sharpness):
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=ARCHITECTURES.keys())
 def test_networks_of_one_shape_are_as_each_alone(architecture):
-    each = [sums_and_target(view_of(seed, **architecture)) for seed in range(2)]
+    each = [sums_and_target(view_of(seed, **architecture)) for seed in range(3)]
     inputs, duals = drawn(3, 4, 6), drawn(2, 3, 4, 2, seed=1)
     beta = torch.tensor(4.0, dtype=DOUBLE)
     targets = tuple(torch.stack(parts) for parts in zip(*(target for _, target in each), strict=True))
