@@ -105,6 +105,18 @@ def test_a_new_attack_removes_the_old_verdict(trained: Path, tmp_path: Path) -> 
     }
 
 
+def test_restarts_keep_the_best_of_several_starts(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    search = ("attack", trained, "--attack=weight-difference", "--set=steps=20", f"--out={tmp_path}")
+    assert "Restarted(" in as_json(capsys, *search, "--restarts=3")["attack"]
+    assert (
+        len(exhume.Reconstruction.load(tmp_path / "reconstruction.safetensors").diagnostics["restarts"]["objectives"])
+        == 3
+    )
+    assert main([*map(str, search), "--restarts=0"]) == 2
+
+
 def test_several_attacks_each_in_their_folder(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from exhume.attacks import Restarted
 from exhume.cli import options
 from exhume.cli.own_model import OwnModel, own_view
 from exhume.cli.pipeline import attack_into, choose_attacks
@@ -18,6 +19,7 @@ def attack_command(
     *,
     attack: options.AttackOption = None,
     setting: options.SetOption = None,
+    restarts: options.RestartsOption = 1,
     model: options.ModelOption = None,
     initial: options.InitialOption = None,
     final: options.FinalOption = None,
@@ -41,6 +43,8 @@ def attack_command(
         folder, view, start = place_and_view(run, out, own, voice)
         tell_start(voice, start)
         attacks = choose_attacks(view, attack, setting, voice)
+        if restarts > 1:
+            attacks = {name: Restarted(one, times=restarts) for name, one in attacks.items()}
         found = attack_into(folder, view, attacks, seed=seed, device=device, voice=voice)
         voice.give(one_or_all({name: evaluate(one, victim=view).to_json() for name, (_, one) in found.items()}))
         for place, one in found.values():

@@ -81,6 +81,13 @@ SetOption = Annotated[
         help="A setting of the attack, such as steps=2000; of several attacks, ATTACK.steps=2000.",
     ),
 ]  # fmt: skip
+RestartsOption = Annotated[
+    int,
+    typer.Option(
+        "--restarts", metavar="N", min=1,
+        help="Attack from so many starts and keep the best by the attack's own measure; on a GPU all in one program.",
+    ),
+]  # fmt: skip
 ModelOption = Annotated[
     str | None,
     typer.Option(
