@@ -115,6 +115,7 @@ def test_restarts_keep_the_best_of_several_starts(
         == 3
     )
     assert main([*map(str, search), "--restarts=0"]) == 2
+    assert set(as_json(capsys, "evaluate", tmp_path, f"--data={trained}")["attacks"]) == {"weight-difference"}
 
 
 def test_several_attacks_each_in_their_folder(

@@ -61,7 +61,9 @@ def evaluate_command(
 def _name_of(place: RunFolder, taken: Collection[str]) -> str:
     """Return the name of the attack that wrote to the run folder itself, from how the attack describes itself.
 
-    What the same attack left in a sub-folder of its name is another result (by ``exhume audit``, say), and both stay.
+    Restarts go by the name of what was restarted. What the same attack left in a sub-folder of its name is another
+    result (by ``exhume audit``, say), and both stay.
     """
-    name = dashed(place.load_reconstruction().attack.partition("(")[0]) or "attack"
+    described = place.load_reconstruction().attack.removeprefix("Restarted(attack=")
+    name = dashed(described.partition("(")[0]) or "attack"
     return f"{name}{ITSELF}" if name in taken else name

@@ -128,10 +128,7 @@ def build_model(factory: Callable[..., Any], name: str, **arguments: int) -> nn.
     """Return what the owner's factory builds."""
     try:
         model = factory(**arguments)
-    except (
-        Exception,
-        SystemExit,
-    ) as error:  # the owner's code may raise anything, or leave with an exit code of its own
+    except (Exception, SystemExit) as error:  # the owner's code may raise anything, or leave with a code of its own
         raise ExhumeError(f"{name}() failed: {type(error).__name__}: {in_a_line(error)}.") from error
     if not isinstance(model, nn.Module):
         raise ExhumeError(f"{name}() returned a {type(model).__name__}, not an nn.Module.")

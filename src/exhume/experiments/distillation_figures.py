@@ -149,12 +149,20 @@ def after_distillation(settings: Sizes, bench: Bench) -> Findings:
                 lines, x=f"{size} original images, nearest first", y="squared distance", log_y=True
             )
     rows = [
-        (source, size, method, str(cell["recovered"]), str(cell["good"]), str(cell["copies"]))
+        (source, size, method, *(str(cell[key]) for key in ("recovered", "good", "null_good", "copies")))
         for source, sizes in numbers.items()
         for size, cells in sizes.items()
         for method, cell in cells.items()
     ]
-    head = ("data", "distilled from", "trained on", "recovered", "good", "copies in the distilled set")
+    head = (
+        "data",
+        "distilled from",
+        "trained on",
+        "recovered",
+        "good",
+        "held out, good",
+        "copies in the distilled set",
+    )
     return Findings(numbers=numbers, figures=figures, table=(head, rows))
 
 
@@ -167,16 +175,18 @@ def _attacked_cell(settings: Sizes, bench: Bench, source: str, method: str, size
         found = attack.run(view, seed=bench.seed, device=bench.device, progress=bench.progress)
         audit = evaluate(found, data)
         assert audit.train is not None
+        assert audit.holdout is not None
         assert audit.relative is not None
         return {
             "curve": audit.train.curve.clamp(min=1e-6).tolist(),
             "good": audit.train.good,
+            "null_good": audit.holdout.good,
             "recovered": audit.relative.level(0.01).recovered,
             "chance": audit.relative.level(0.01).chance,
             "copies": find_copies(made, data).copied,
         }
 
-    return bench.cell(f"{source}/{slug(method)}-{size}", work)
+    return bench.cell(f"{source}/{slug(method)}-{size}", work, needed=("null_good",))
 
 
 @dataclass(frozen=True, kw_only=True)
