@@ -85,8 +85,8 @@ RestartsOption = Annotated[
     int,
     typer.Option(
         "--restarts", metavar="N", min=1,
-        help="Attack from so many starts and keep the best by the attack's own measure; on a GPU weight-difference runs "
-        "them in one program.",
+        help="Attack from so many starts and keep the best by the attack's own measure; on a GPU weight-difference "
+        "runs them in one program.",
     ),
 ]  # fmt: skip
 ModelOption = Annotated[
