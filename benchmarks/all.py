@@ -26,13 +26,13 @@ from weight_difference import count
 import exhume
 from distillation import our_steps, textbook_steps
 from exhume.attacks import GateCertificate, Restarted, WeightDifference
-from exhume.attacks.optimisation import Descent, minimise
-from exhume.attacks.search_space import SearchSpace
-from exhume.attacks.subspace import input_subspace
-from exhume.attacks.weight_change import WeightChange
-from exhume.devices import short_products
+from exhume.attacks.weight_difference.problem import WeightChange
+from exhume.clues.search_space import SearchSpace
+from exhume.clues.subspace import input_subspace
+from exhume.core.devices import short_products
 from exhume.distillation.kernel import KIP, RKIP
 from exhume.kernels import InfiniteNTK, empirical_ntk
+from exhume.optimise.loop import Descent, minimise
 from exhume.records import AttackerView
 
 BOX = (-0.5, 0.5)

@@ -21,9 +21,9 @@ from pathlib import Path
 import numerical_only  # noqa: F401 # before exhume
 import torch
 
-from exhume.attacks.optimisation import Descent, minimise
 from exhume.distillation.kernel import KIP, RKIP, InducingPoints, KernelDistillation, span_of
 from exhume.kernels import InfiniteNTK, jittered
+from exhume.optimise.loop import Descent, minimise
 
 CASES = ((20, 100, 784), (20, 500, 784), (20, 500, 3072), (100, 500, 784))
 """Distilled, training images, pixels."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from exhume import load
-from exhume.attacks.infinite_width import Rounds, embedding_of, match_embedding
+from exhume.attacks.infinite_width.infinite_width import Rounds, embedding_of, match_embedding
 from exhume.evaluation.distances import squared_distances
 from exhume.evaluation.matching import match
 from exhume.kernels import InfiniteNTK, KernelRegression

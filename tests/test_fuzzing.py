@@ -21,18 +21,18 @@ from torch import Tensor, nn
 
 from exhume.auditing import Condition
 from exhume.auditing.keeping import kept
-from exhume.checkpoints import load_weights
 from exhume.cli.attack_settings import build_every, plain_value
 from exhume.cli.own_model import parse_seeds
+from exhume.core.checkpoint import Checkpoint
+from exhume.core.errors import ExhumeError
+from exhume.core.weight_files import load_weights
 from exhume.data.arrays import read_npz
 from exhume.data.idx import read_idx
 from exhume.data.own import read_own
 from exhume.data.tables import read_csv
-from exhume.errors import ExhumeError
 from exhume.evaluation import evaluate
 from exhume.models.mlp import MLP
-from exhume.records import AttackerView, Audit, Dataset, Outcome, Reconstruction, Split, Victim
-from exhume.training.resumption import Checkpoint
+from exhume.records import AttackerView, Dataset, Evaluation, Outcome, Reconstruction, Split, Victim
 
 SLOWEST = 5.0
 """Seconds that no case may take, however busy the machine is."""
@@ -156,7 +156,7 @@ LOADERS: dict[str, tuple[str, Callable[[Path], object], int]] = {
     "victim": ("record", Victim.load, 500),
     "view": ("record", AttackerView.load, 500),
     "reconstruction": ("record", Reconstruction.load, 500),
-    "audit": ("record", Audit.load, 500),
+    "audit": ("record", Evaluation.load, 500),
     "checkpoint": ("record", lambda path: Checkpoint(path, "me", "search").load(), 500),
     "npz": ("data.npz", read_npz, 900),
     "csv": ("data.csv", lambda path: read_csv(path, "class"), 700),

@@ -12,14 +12,14 @@ trained on::
 
 from exhume import attacks
 from exhume.auditing import assess, audit, find_base, find_seed
-from exhume.checkpoints import load_weights
+from exhume.core.errors import DataError, ExhumeError, RecordError, Refusal, WeightsError
+from exhume.core.weight_files import load_weights
 from exhume.data import load
 from exhume.distillation import KIP, RKIP, RKIPFinite, distil
-from exhume.errors import DataError, ExhumeError, RecordError, Refusal, WeightsError
 from exhume.evaluation import evaluate, find_copies, verdict
 from exhume.models.convnet import ConvNet
 from exhume.models.mlp import MLP
-from exhume.records import AttackerView, Audit, Dataset, Dossier, Outcome, Reconstruction, Split, Victim
+from exhume.records import AttackerView, Audit, Dataset, Evaluation, Outcome, Reconstruction, Split, Victim
 from exhume.report import report, save_figures
 from exhume.training import train
 from exhume.version import __version__
@@ -33,7 +33,7 @@ __all__ = [
     "ConvNet",
     "DataError",
     "Dataset",
-    "Dossier",
+    "Evaluation",
     "ExhumeError",
     "Outcome",
     "RKIPFinite",

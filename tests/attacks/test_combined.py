@@ -8,7 +8,7 @@ import torch
 import exhume
 from exhume.attacks import Combined, GateCertificate, MaxMargin, Stationarity
 from exhume.attacks.combined import together
-from exhume.errors import ExhumeError, Refusal
+from exhume.core.errors import ExhumeError, Refusal
 from exhume.models.mlp import MLP
 from exhume.records import Outcome
 

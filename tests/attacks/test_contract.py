@@ -7,7 +7,7 @@ import torch
 
 import exhume
 from exhume.attacks import Bilevel, MaxMargin, Restarted, Stationarity, WeightDifference
-from exhume.errors import Refusal
+from exhume.core.errors import Refusal
 from exhume.models.mlp import MLP
 from exhume.records import AttackerView, Reconstruction
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from audited_networks import digits, network, trained
 from torch import nn
 
 from exhume import attacks
@@ -12,8 +11,9 @@ from exhume.attacks import GateCertificate, WeightDifference
 from exhume.auditing import assess
 from exhume.auditing.catalogue import CATALOGUE, by_cost, known_attacks
 from exhume.auditing.caveats import not_a_margin_loss
-from exhume.auditing.traits import Traits
+from exhume.clues.traits import Traits
 from exhume.records import Applicability, AttackerView
+from tests.auditing.audited_networks import digits, network, trained
 
 
 def of(view: AttackerView, name: str = "gate-certificate"):

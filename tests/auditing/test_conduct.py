@@ -6,7 +6,6 @@ from typing import final
 
 import pytest
 import torch
-from audited_networks import digits, trained
 
 import exhume
 from exhume.attacks import GateCertificate, WeightDifference
@@ -14,10 +13,11 @@ from exhume.attacks.attack import Attack
 from exhume.auditing import account, audit
 from exhume.auditing.conduct import OutOfTime, conduct, within
 from exhume.auditing.keeping import REQUEST, kept_or_run
-from exhume.errors import ExhumeError, Refusal
+from exhume.core.errors import ExhumeError, Refusal
+from exhume.core.progress import Progress
 from exhume.evaluation import Finding, lead, verdict
-from exhume.progress import Progress
 from exhume.records import Applicability, Assessment, AttackerView, Outcome, Reconstruction
+from tests.auditing.audited_networks import digits, trained
 
 
 @final
@@ -50,7 +50,7 @@ class Counting(Attack):
 def test_auto_runs_what_applies_until_everything_is_proven():
     dossier = audit(trained(), digits(), seed=1, budget=0.5)
     fates = {one.attack: one.fate for one in dossier.assessments}
-    assert list(dossier.audits) == ["gate-certificate"]
+    assert list(dossier.evaluations) == ["gate-certificate"]
     assert fates["gate-certificate"] == "ran"
     assert "proven already" in fates["weight-difference"]
     spoken = verdict(dossier)
@@ -68,7 +68,7 @@ def test_without_data_there_are_counts_and_confidence_and_no_oracle():
 
 def test_named_attacks_all_run_and_the_gravest_leads():
     dossier = audit(trained(), digits(), attacks=[WeightDifference(steps=20), GateCertificate()])
-    assert list(dossier.audits) == ["gate-certificate", "weight-difference"], "the cheapest first"
+    assert list(dossier.evaluations) == ["gate-certificate", "weight-difference"], "the cheapest first"
     assert lead(dossier) == "gate-certificate"
     assert "One other attack ran" in verdict(dossier).detail
     told = account(dossier)
@@ -79,7 +79,7 @@ def test_named_attacks_all_run_and_the_gravest_leads():
 def test_nothing_applicable_is_no_clean_bill():
     view = replace(trained(), initial=None, final={k: torch.zeros_like(w) for k, w in trained().final.items()})
     dossier = audit(view, digits(), budget=0.0)
-    assert not dossier.audits
+    assert not dossier.evaluations
     spoken = verdict(dossier)
     assert spoken.finding is Finding.UNTESTED
     assert "Nothing was tested" in spoken.sentence
@@ -105,7 +105,7 @@ def test_shapes_that_do_not_fit_are_said_before_anything_runs(tmp_path: Path):
 def test_the_budget_stops_long_work_and_says_so(tmp_path: Path):
     endless = Counting(tally=str(tmp_path / "tally"), patience=10**9)
     dossier = audit(trained(), digits(), attacks=[endless], budget=1e-3)
-    assert not dossier.audits
+    assert not dossier.evaluations
     assert "budget" in dossier.assessments[0].fate
     assert "within the budget" in verdict(dossier).sentence
 
@@ -127,7 +127,7 @@ def test_what_was_found_is_not_searched_for_again(tmp_path: Path):
     first = audit(trained(), digits(), attacks=[attack], seed=5, folder=tmp_path / "audit")
     second = audit(trained(), digits(), attacks=[attack], seed=5, folder=tmp_path / "audit")
     assert (tmp_path / "tally").read_text() == "x"
-    assert first.audits["counting"] == second.audits["counting"]
+    assert first.evaluations["counting"] == second.evaluations["counting"]
     audit(trained(), digits(), attacks=[attack], seed=6, folder=tmp_path / "audit")
     assert (tmp_path / "tally").read_text() == "xx"
     other = replace(trained(), final={name: weight + 1e-3 for name, weight in trained().final.items()})
@@ -174,7 +174,7 @@ def test_what_was_found_costs_nothing_when_the_budget_is_spent(tmp_path: Path):
     attack = Counting(tally=str(tmp_path / "tally"))
     audit(trained(), digits(), attacks=[attack], folder=tmp_path / "audit")
     again = audit(trained(), digits(), attacks=[GateCertificate(), attack], budget=0.0, folder=tmp_path / "audit")
-    assert list(again.audits) == ["counting"]
+    assert list(again.evaluations) == ["counting"]
     assert {one.attack: one.fate for one in again.assessments} == {
         "gate-certificate": "not run: the budget was spent",
         "counting": "ran",
@@ -214,7 +214,7 @@ def test_frozen_features_are_compared_as_the_head_sees_them():
         steps.step()
     view = AttackerView(model=model, initial=initial, final=model.state_dict(), input_shape=(1, 8, 8))
     dossier = audit(view, data, attacks=[GateCertificate()])
-    audited = dossier.audits["gate-certificate"]
+    audited = dossier.evaluations["gate-certificate"]
     assert audited.train is not None
     assert audited.train.examples.shape == (8, 100)
     assert audited.dataset is not None

@@ -3,18 +3,18 @@
 from xml.etree import ElementTree
 
 import pytest
-from audited_networks import digits, trained
 from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.auditing import Condition, audit, junit
+from exhume.core.errors import ExhumeError
 from exhume.data import load
-from exhume.errors import ExhumeError
-from exhume.records import Applicability, Assessment, Dossier
+from exhume.records import Applicability, Assessment, Audit
+from tests.auditing.audited_networks import digits, trained
 
 
 @pytest.fixture(scope="module")
-def dossier() -> Dossier:
+def dossier() -> Audit:
     return audit(trained(), digits(), seed=1, budget=0.5)
 
 
@@ -34,7 +34,7 @@ def dossier() -> Dossier:
         ("finding<proven", False),
     ],
 )
-def test_conditions_on_a_proven_audit(text: str, is_met: bool, dossier: Dossier):
+def test_conditions_on_a_proven_audit(text: str, is_met: bool, dossier: Audit):
     assert Condition.read(text).is_met(dossier) is is_met
 
 
@@ -76,7 +76,7 @@ def test_any_text_is_a_condition_or_an_error(text: str):
     assert condition.text == text
 
 
-def test_junit_has_a_case_for_each_condition_and_attack(dossier: Dossier):
+def test_junit_has_a_case_for_each_condition_and_attack(dossier: Audit):
     met = {condition: condition.is_met(dossier) for condition in map(Condition.read, ("certified>0", "certified>99"))}
     suite = ElementTree.fromstring(junit(dossier, met))[0]
     cases = {case.get("name"): case for case in suite}
@@ -93,4 +93,4 @@ def test_junit_has_a_case_for_each_condition_and_attack(dossier: Dossier):
 @given(st.text(st.characters(codec="utf-8")))
 def test_junit_is_xml_whatever_reasons_say(reason: str):
     one = Assessment(attack="spade", applies=Applicability.DOES_NOT, reasons=(reason,))
-    ElementTree.fromstring(junit(Dossier(audits={}, assessments=(one,)), {}))
+    ElementTree.fromstring(junit(Audit(evaluations={}, assessments=(one,)), {}))

@@ -7,16 +7,16 @@ from typing import final
 
 import pytest
 import torch
-from audited_networks import digits, trained
 
 from exhume.attacks import GateCertificate
 from exhume.attacks.attack import Attack
 from exhume.auditing import prices, release
 from exhume.auditing.release import CHANGES
+from exhume.core.progress import Progress
 from exhume.evaluation import evaluate
-from exhume.progress import Progress
-from exhume.records import AttackerView, Dossier, Reconstruction
+from exhume.records import AttackerView, Audit, Reconstruction
 from exhume.report.html import page
+from tests.auditing.audited_networks import digits, trained
 
 
 @final
@@ -61,7 +61,7 @@ def test_a_budget_that_suffices_changes_nothing_and_one_of_nothing_runs_nothing(
 def test_the_page_shows_what_is_not_known_as_such() -> None:
     found = GateCertificate().run(trained(), seed=1, device="cpu")
     measured = prices(trained(), digits(), Endless(), budget=0.0)
-    text = page(Dossier(audits={"gate-certificate": evaluate(found, digits())}, prices=measured))
+    text = page(Audit(evaluations={"gate-certificate": evaluate(found, digits())}, prices=measured))
     assert "part of the budget was spent" in text
     assert ">None<" not in text
     assert "The table below has both sides" not in text

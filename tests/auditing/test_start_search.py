@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from audited_networks import SEED, network, trained
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
 from exhume.attacks import GateCertificate
 from exhume.auditing.start_search import Resemblance, completed, find_base, find_seed, seeded
-from exhume.errors import ExhumeError, WeightsError
+from exhume.core.errors import ExhumeError, WeightsError
+from tests.auditing.audited_networks import SEED, network, trained
 
 
 def build(seed: int) -> dict[str, torch.Tensor]:

@@ -10,8 +10,8 @@ import torch
 from exhume import attacks
 from exhume.attacks.attack import Attack
 from exhume.cli.attack_settings import build_attacks, known_attacks
-from exhume.errors import ExhumeError
-from exhume.progress import Progress
+from exhume.core.errors import ExhumeError
+from exhume.core.progress import Progress
 from exhume.records import AttackerView, Reconstruction
 
 

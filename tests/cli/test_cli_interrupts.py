@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from exhume.cli import main
-from exhume.experiments.trial import Trial
 from exhume.records import Victim
+from exhume.studies.trial import Trial
 
 TRAIN = [
     "train",

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exhume.core.errors import DataError
 from exhume.data.archives import unpack
-from exhume.errors import DataError
 
 LIMIT = 2**20
 

@@ -11,8 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exhume.core.errors import DataError
 from exhume.data.arrays import read_npz
-from exhume.errors import DataError
 
 RANDOM = np.random.default_rng(0)
 

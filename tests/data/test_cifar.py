@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exhume.core.errors import DataError
 from exhume.data.cifar import CIFAR_10, CIFAR_100, LABEL_BYTES, PIXELS, read_cifar, read_cifar_file
-from exhume.errors import DataError
 
 
 def records(classes: tuple[str, ...], labels: list[int], seed: int = 0) -> bytes:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from exhume.core.errors import DataError
 from exhume.data import downloads, fetch, load
 from exhume.data.cifar import PIXELS
 from exhume.data.downloads import DOWNLOADS, Download
 from exhume.data.sources import KNOWN, MNIST_FILES, Filed
-from exhume.errors import DataError
 
 
 class Quiet(SimpleHTTPRequestHandler):

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exhume.core.errors import DataError
 from exhume.data.idx import CLOTHES, DIGITS, read_idx, read_mnist
-from exhume.errors import DataError
 
 quick = settings(deadline=None, max_examples=60)
 

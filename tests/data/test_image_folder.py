@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from exhume.core.errors import DataError
 from exhume.data.image_folder import read_image_folder
-from exhume.errors import DataError
 
 
 def grey(folder: Path, name: str, size: tuple[int, int] = (4, 5)) -> np.ndarray:

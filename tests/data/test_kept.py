@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from exhume import load
-from exhume.errors import DataError, ExhumeError
+from exhume.core.errors import DataError, ExhumeError
 
 
 @pytest.fixture

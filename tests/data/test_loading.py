@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from exhume.core.errors import DataError
 from exhume.data import load
-from exhume.errors import DataError
 from exhume.records import Dataset
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from exhume.core.errors import DataError
 from exhume.data.own import read_own
-from exhume.errors import DataError
 
 
 def saved(path: Path, x: np.ndarray, y: object) -> Path:

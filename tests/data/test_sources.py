@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from exhume.core.errors import DataError
 from exhume.data import available, load
 from exhume.data.cifar import PIXELS
 from exhume.data.sources import KNOWN, MNIST_FILES, Filed, locate, read_source, search_path
-from exhume.errors import DataError
 
 
 def write_mnist(folder: Path, count: int = 40, spelling: str = "-idx", packed: bool = True) -> None:

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exhume.core.errors import DataError
 from exhume.data.splits import Draw, draw_balanced, repeated
-from exhume.errors import DataError
 
 quick = settings(deadline=None, max_examples=80)
 

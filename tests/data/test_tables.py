@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exhume.core.errors import DataError
 from exhume.data.labels import class_names, encode
 from exhume.data.source import standardise
 from exhume.data.tables import read_csv
-from exhume.errors import DataError
 
 GOOD = "age,kind,weight\n1,cat,2.5\n3,dog,2.5\n5,cat,-1e1\n"
 

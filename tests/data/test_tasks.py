@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from exhume.core.errors import DataError
 from exhume.data.cifar import CIFAR_10
 from exhume.data.idx import CLOTHES, DIGITS
 from exhume.data.tasks import Classes, choose_task
-from exhume.errors import DataError
 
 
 def test_odd_comes_before_even() -> None:

@@ -8,9 +8,9 @@ import torch
 
 from exhume import MLP, Dataset, Split, load, train
 from exhume.attacks import WeightDifference
+from exhume.core.errors import ExhumeError
 from exhume.distillation import KIP, RKIP, RKIPFinite, distil
 from exhume.distillation.kernel import span_of
-from exhume.errors import ExhumeError
 from exhume.evaluation.copies import find_copies
 from exhume.kernels import KernelRegression
 from exhume.training import accuracy

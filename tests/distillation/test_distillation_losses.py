@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exhume.core.errors import ExhumeError
 from exhume.distillation.kernel import KIP, RKIP, InducingPoints, pushed_away
 from exhume.distillation.losses import EmbeddingLoss, label_and_variance_terms
-from exhume.errors import ExhumeError
 from exhume.kernels import InfiniteNTK, duals_of, jittered
 
 KERNEL = InfiniteNTK(depth=2, width=64)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 from sklearn.isotonic import IsotonicRegression
 
-from exhume.errors import ExhumeError
+from exhume.core.errors import ExhumeError
 from exhume.evaluation.belief import Belief, design_effect, interval, learn_belief, reliability
 
 samples = st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=40)

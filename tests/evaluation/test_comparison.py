@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from synthetic_data import make_data
 
 from exhume.evaluation import comparison
 from exhume.evaluation.distances import UnitScale, squared_distances
+from tests.evaluation.synthetic_data import make_data
 
 
 @pytest.mark.parametrize("size", [1, 7, 8, 20])

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from synthetic_data import make_data, make_found
 
-from exhume.errors import ExhumeError
+from exhume.core.errors import ExhumeError
 from exhume.evaluation.belief import learn_belief
 from exhume.evaluation.consensus import are_true, gather, memberships
+from tests.evaluation.synthetic_data import make_data, make_found
 
 
 def found(inputs, end=0.1, **others):

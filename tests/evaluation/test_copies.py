@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from exhume import Split, load
-from exhume.errors import DataError
+from exhume.core.errors import DataError
 from exhume.evaluation.copies import find_copies
 
 

@@ -7,7 +7,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from skimage.metrics import normalized_root_mse, peak_signal_noise_ratio
-from synthetic_data import SHAPES, make_data
 
 from exhume.evaluation.distances import (
     UnitScale,
@@ -19,6 +18,7 @@ from exhume.evaluation.distances import (
     squared_distances,
     ssim,
 )
+from tests.evaluation.synthetic_data import SHAPES, make_data
 
 
 def draw(count, shape, seed=0):

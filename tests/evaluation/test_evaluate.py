@@ -9,14 +9,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic_data import SHAPES, make_data, make_found
 
+from exhume.core.errors import DataError, RecordError
 from exhume.data import load
-from exhume.errors import DataError, RecordError
 from exhume.evaluation import Finding, evaluate, verdict
 from exhume.models.linearised import Linearised
 from exhume.models.mlp import MLP
-from exhume.records import Audit, Outcome, Split, Victim
+from exhume.records import Evaluation, Outcome, Split, Victim
+from tests.evaluation.synthetic_data import SHAPES, make_data, make_found
 
 SIZE = 24
 
@@ -30,43 +30,43 @@ def noise(shape, count, seed=7):
 def test_a_permuted_copy_is_found_whole_and_its_null_is_empty(shape, matching):
     data = make_data(shape, SIZE)
     order = torch.randperm(SIZE, generator=torch.Generator().manual_seed(1))
-    audit = evaluate(make_found(data.train.inputs[order]), data, matching=matching)
-    assert audit.train.exact == audit.train.fine == audit.train.good == SIZE
-    assert audit.holdout.exact == audit.holdout.fine == audit.holdout.good == 0
-    assert (order[audit.train.pairs[:, 0]] == audit.train.pairs[:, 1]).all()
-    assert audit.calibration.level(0.01).recovered == SIZE
-    assert audit.calibration.level(0.01).holdout_recovered == 0
-    assert audit.calibration.auc == 1.0
-    assert verdict(audit).finding is Finding.RECOVERED
+    evaluation = evaluate(make_found(data.train.inputs[order]), data, matching=matching)
+    assert evaluation.train.exact == evaluation.train.fine == evaluation.train.good == SIZE
+    assert evaluation.holdout.exact == evaluation.holdout.fine == evaluation.holdout.good == 0
+    assert (order[evaluation.train.pairs[:, 0]] == evaluation.train.pairs[:, 1]).all()
+    assert evaluation.calibration.level(0.01).recovered == SIZE
+    assert evaluation.calibration.level(0.01).holdout_recovered == 0
+    assert evaluation.calibration.auc == 1.0
+    assert verdict(evaluation).finding is Finding.RECOVERED
     if len(shape) == 3:
-        assert audit.train.similar == SIZE
-        torch.testing.assert_close(audit.train.ssim, torch.ones(SIZE).double())
+        assert evaluation.train.similar == SIZE
+        torch.testing.assert_close(evaluation.train.ssim, torch.ones(SIZE).double())
 
 
 @pytest.mark.parametrize("name", ["digits", "faces", "breast-cancer"])
 def test_near_copies_of_real_data_stand_out_and_other_real_data_does_not(name):
     data = load(name, size=40, seed=0)
     blur = 0.002 * torch.randn(data.train.inputs.shape, generator=torch.Generator().manual_seed(0))
-    audit = evaluate(make_found(data.train.inputs + blur), data)
-    assert audit.train.exact == 40
-    assert audit.calibration.level(0.01).recovered == audit.relative.level(0.01).recovered == 40
-    assert audit.calibration.level(0.01).holdout_recovered == 0
+    evaluation = evaluate(make_found(data.train.inputs + blur), data)
+    assert evaluation.train.exact == 40
+    assert evaluation.calibration.level(0.01).recovered == evaluation.relative.level(0.01).recovered == 40
+    assert evaluation.calibration.level(0.01).holdout_recovered == 0
     strangers = load(name, size=40, seed=1)
     known = torch.cat([data.train.inputs, data.holdout.inputs])
     apart = (strangers.train.inputs[:, None] != known).flatten(2).any(2).all(1)
-    audit = evaluate(make_found(strangers.train.inputs[apart]), data)
-    assert len(audit.found) > 10
-    assert audit.relative.level(0.01).chance > 1e-3
+    evaluation = evaluate(make_found(strangers.train.inputs[apart]), data)
+    assert len(evaluation.found) > 10
+    assert evaluation.relative.level(0.01).chance > 1e-3
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_copies_of_held_out_examples_are_no_recovery(shape):
     data = make_data(shape, SIZE)
-    audit = evaluate(make_found(data.holdout.inputs), data)
-    assert audit.train.good == 0
-    assert audit.holdout.exact == SIZE
-    assert [level.recovered for level in audit.calibration.levels] == [0, 0]
-    assert verdict(audit).finding is Finding.NOTHING
+    evaluation = evaluate(make_found(data.holdout.inputs), data)
+    assert evaluation.train.good == 0
+    assert evaluation.holdout.exact == SIZE
+    assert [level.recovered for level in evaluation.calibration.levels] == [0, 0]
+    assert verdict(evaluation).finding is Finding.NOTHING
 
 
 @pytest.mark.parametrize("candidates", [SIZE // 2, 2 * SIZE])
@@ -75,38 +75,38 @@ def test_half_copies_half_noise(shape, candidates):
     data = make_data(shape, SIZE)
     copies = data.train.inputs[: SIZE // 4]
     other = make_data(shape, candidates - len(copies), seed=99).train.inputs
-    audit = evaluate(make_found(torch.cat([other, copies])), data)
-    assert len(audit.train.curve) == min(SIZE, candidates)
-    assert audit.train.good == audit.train.exact == SIZE // 4
-    assert audit.holdout.good == 0
-    assert (audit.calibration.p_values[: SIZE // 4] == 1 / (SIZE + 1)).all()
-    assert sorted(audit.train.pairs[: SIZE // 4, 1].tolist()) == list(range(SIZE // 4))
+    evaluation = evaluate(make_found(torch.cat([other, copies])), data)
+    assert len(evaluation.train.curve) == min(SIZE, candidates)
+    assert evaluation.train.good == evaluation.train.exact == SIZE // 4
+    assert evaluation.holdout.good == 0
+    assert (evaluation.calibration.p_values[: SIZE // 4] == 1 / (SIZE + 1)).all()
+    assert sorted(evaluation.train.pairs[: SIZE // 4, 1].tolist()) == list(range(SIZE // 4))
 
 
 def test_noise_is_put_down_to_chance():
     beyond_chance = 0
     for seed in range(40):
         data = make_data((1, 8, 8), SIZE, seed=seed)
-        audit = evaluate(make_found(noise((1, 8, 8), 2 * SIZE, seed=1000 + seed)), data)
-        assert audit.train.good == 0
-        beyond_chance += verdict(audit).finding is not Finding.NOTHING
+        evaluation = evaluate(make_found(noise((1, 8, 8), 2 * SIZE, seed=1000 + seed)), data)
+        assert evaluation.train.good == 0
+        beyond_chance += verdict(evaluation).finding is not Finding.NOTHING
     assert beyond_chance <= 3  # at a level of 0.01, more has probability 1e-3
 
 
 def test_blurred_copies_leave_traces_without_being_recovered():
     data = make_data((1, 8, 8), SIZE)
-    audit = evaluate(make_found(0.5 * data.train.inputs + 0.5 * noise((1, 8, 8), SIZE)), data)
-    assert audit.train.good == 0
-    assert verdict(audit).finding is Finding.TRACES
+    evaluation = evaluate(make_found(0.5 * data.train.inputs + 0.5 * noise((1, 8, 8), SIZE)), data)
+    assert evaluation.train.good == 0
+    assert verdict(evaluation).finding is Finding.TRACES
 
 
 def test_examples_that_came_twice_leave_traces_too_though_no_surroundings_tell_them_apart():
     data = make_data((1, 8, 8), SIZE)
     data.train.inputs[1::2] = data.train.inputs[::2]
-    audit = evaluate(make_found(0.5 * data.train.inputs + 0.5 * noise((1, 8, 8), SIZE)), data)
-    assert audit.train.good == audit.relative.level(0.01).recovered == 0
-    assert audit.calibration.level(0.01).chance < 1e-6
-    said = verdict(audit)
+    evaluation = evaluate(make_found(0.5 * data.train.inputs + 0.5 * noise((1, 8, 8), SIZE)), data)
+    assert evaluation.train.good == evaluation.relative.level(0.01).recovered == 0
+    assert evaluation.calibration.level(0.01).chance < 1e-6
+    said = verdict(evaluation)
     assert said.finding is Finding.TRACES
     assert said.detail.startswith("By distance alone, they are nearer to a candidate")
 
@@ -115,11 +115,11 @@ def test_nothing_says_which_counts_it_puts_down_to_chance():
     luck = 0
     for seed in range(20):
         data = make_data((1, 8, 8), SIZE, seed=seed)
-        audit = evaluate(make_found(noise((1, 8, 8), 2 * SIZE, seed=1000 + seed)), data)
-        said = verdict(audit)
+        evaluation = evaluate(make_found(noise((1, 8, 8), 2 * SIZE, seed=1000 + seed)), data)
+        said = verdict(evaluation)
         if said.finding is not Finding.NOTHING:
             continue
-        counts = [audit.relative.levels[0].recovered, audit.calibration.levels[0].recovered]
+        counts = [evaluation.relative.levels[0].recovered, evaluation.calibration.levels[0].recovered]
         luck += any(counts)
         assert ("beyond what chance explains" in said.sentence) is any(counts)
         assert (f"{counts[0]} measured by the nearest other image (chance" in said.detail) is bool(counts[0])
@@ -131,27 +131,29 @@ def test_one_picture_that_is_near_to_anything_does_not_set_the_bar_for_all():
     data = make_data((1, 8, 8), SIZE)
     data.train.inputs[-1] = data.holdout.inputs[-1] = 0.0
     data.holdout.inputs[-1, 0, 0, 0] = 0.01
-    audit = evaluate(make_found(data.train.inputs + 0.01), data)
-    assert audit.calibration.level(0.01).recovered == 0  # a black picture nobody trained on is as near as the copies
-    assert audit.relative.level(0.01).recovered == SIZE - 1
-    assert audit.relative.level(0.01).holdout_recovered == 0
+    evaluation = evaluate(make_found(data.train.inputs + 0.01), data)
+    assert (
+        evaluation.calibration.level(0.01).recovered == 0
+    )  # a black picture nobody trained on is as near as the copies
+    assert evaluation.relative.level(0.01).recovered == SIZE - 1
+    assert evaluation.relative.level(0.01).holdout_recovered == 0
 
 
 def test_of_two_equal_examples_neither_is_claimed():
     data = make_data((1, 8, 8), SIZE)
     data.holdout.inputs[0] = data.train.inputs[0]
-    audit = evaluate(make_found(data.train.inputs), data)
-    assert audit.relative.scores[0].isinf()
-    assert audit.relative.level(0.01).recovered == SIZE - 1
+    evaluation = evaluate(make_found(data.train.inputs), data)
+    assert evaluation.relative.scores[0].isinf()
+    assert evaluation.relative.level(0.01).recovered == SIZE - 1
 
 
 def test_good_matches_of_easy_data_are_no_recovery_when_the_null_has_as_many():
     data = make_data((1, 8, 8), SIZE)
     for split in (data.train, data.holdout):
         split.inputs.mul_(0.1)  # so dark that any two pictures are a good match
-    audit = evaluate(make_found(0.1 * noise((1, 8, 8), SIZE)), data)
-    assert audit.train.good == audit.holdout.good == SIZE
-    said = verdict(audit)
+    evaluation = evaluate(make_found(0.1 * noise((1, 8, 8), SIZE)), data)
+    assert evaluation.train.good == evaluation.holdout.good == SIZE
+    said = verdict(evaluation)
     assert said.finding is Finding.NOTHING
     assert "beyond what chance explains" in said.sentence
     assert f"and so were {SIZE} of {SIZE} held-out ones, which chance explains" in said.detail
@@ -175,12 +177,12 @@ def test_certificates_are_checked_against_the_nearest_training_example():
         [data.train.inputs[:5], data.train.inputs[:1] + 0.03, data.train.inputs[6:7] + 0.03, noise((1, 8, 8), 2)]
     )
     certified = torch.tensor([True] * 8 + [False])
-    audit = evaluate(make_found(inputs, certified=certified, p_values=torch.full((9,), 1e-13)), data)
-    assert audit.certified == 8
-    assert audit.false_certificates == 1
-    assert audit.certified_examples == 6  # the first training example carries two certificates
-    assert audit.certified_exact == 5
-    said = verdict(audit)
+    evaluation = evaluate(make_found(inputs, certified=certified, p_values=torch.full((9,), 1e-13)), data)
+    assert evaluation.certified == 8
+    assert evaluation.false_certificates == 1
+    assert evaluation.certified_examples == 6  # the first training example carries two certificates
+    assert evaluation.certified_exact == 5
+    said = verdict(evaluation)
     assert said.finding is Finding.PROVEN
     assert said.sentence == f"6 of {SIZE} training images were recovered, each with a proof; 5 of them exactly."
     assert "1 of them matches none of the training images given: either the data given is incomplete" in said.detail
@@ -197,9 +199,9 @@ def test_an_exact_and_proven_recovery_is_said_first():
 def test_certificates_that_match_no_data_are_a_warning_and_neither_a_recovery_nor_nothing(count):
     data = make_data((30,), SIZE)
     other = make_data((30,), count, seed=5).train.inputs
-    audit = evaluate(make_found(other, certified=torch.ones(count, dtype=torch.bool)), data)
-    assert audit.false_certificates == count
-    said = verdict(audit)
+    evaluation = evaluate(make_found(other, certified=torch.ones(count, dtype=torch.bool)), data)
+    assert evaluation.false_certificates == count
+    said = verdict(evaluation)
     assert said.finding is Finding.UNMATCHED
     assert said.sentence == (
         "1 certificate matches none of the training records given: either the data given is incomplete, or it is false."
@@ -213,8 +215,8 @@ def test_certificates_that_match_no_data_are_a_warning_and_neither_a_recovery_no
 
 def test_certificates_of_held_out_examples_are_said_to_be_so():
     data = make_data((1, 8, 8), SIZE)
-    audit = evaluate(make_found(data.holdout.inputs[:3], certified=torch.ones(3, dtype=torch.bool)), data)
-    assert "match held-out images, as if those were trained on: 3" in verdict(audit).detail
+    evaluation = evaluate(make_found(data.holdout.inputs[:3], certified=torch.ones(3, dtype=torch.bool)), data)
+    assert "match held-out images, as if those were trained on: 3" in verdict(evaluation).detail
 
 
 def test_unmatched_certificates_do_not_hide_what_was_recovered_without_them():
@@ -246,25 +248,25 @@ def test_without_data_only_what_the_attacker_proves_is_reported():
         certified=torch.tensor([True, True, False]),
         diagnostics={"training_size_estimate": 40, "floor": math.nan},
     )
-    audit = evaluate(found)
-    values = audit.to_json()
+    evaluation = evaluate(found)
+    values = evaluation.to_json()
     assert values["certified"] == 2
     assert values["training_size_estimate"] == 40
     assert values["diagnostics"] == {"training_size_estimate": 40, "floor": None}
     unknown = ("training_size", "curve", "holdout_curve", "recovered_at_fpr", "p_values", "false_certificates")
     assert all(values[key] is None for key in unknown)
-    assert verdict(audit).sentence == "2 training images were recovered, each with a proof."
+    assert verdict(evaluation).sentence == "2 training images were recovered, each with a proof."
     assert verdict(evaluate(make_found(noise((1, 8, 8), 3)))).finding is Finding.UNPROVEN
 
 
 def test_a_diverged_attack_still_makes_an_audit():
     data = make_data((1, 8, 8), SIZE)
     broken = make_found(torch.full((4, 1, 8, 8), math.nan), outcome=Outcome.DIVERGED)
-    audit = evaluate(broken, data)
-    assert len(audit.train.curve) == 0
-    assert audit.calibration.level(0.01).recovered == 0
-    assert audit.train.nearest_examples.tolist() == [-1] * 4
-    json.dumps(audit.to_json(), allow_nan=False)
+    evaluation = evaluate(broken, data)
+    assert len(evaluation.train.curve) == 0
+    assert evaluation.calibration.level(0.01).recovered == 0
+    assert evaluation.train.nearest_examples.tolist() == [-1] * 4
+    json.dumps(evaluation.to_json(), allow_nan=False)
     nothing = make_found(torch.zeros(0, 1, 8, 8), outcome=Outcome.NOTHING_FOUND)
     assert verdict(evaluate(nothing, data)).finding is Finding.NOTHING
 
@@ -273,24 +275,24 @@ def test_half_diverged_candidates_do_not_hide_the_others():
     data = make_data((1, 8, 8), SIZE)
     inputs = data.train.inputs.clone()
     inputs[::2, 0, 0, 0] = math.inf
-    audit = evaluate(make_found(inputs), data)
-    assert audit.train.exact == SIZE // 2
+    evaluation = evaluate(make_found(inputs), data)
+    assert evaluation.train.exact == SIZE // 2
 
 
 def test_a_larger_held_out_set_sharpens_the_ranks_and_leaves_the_curve_as_long():
     data = make_data((1, 8, 8), 10, holdout=1500)
-    audit = evaluate(make_found(data.train.inputs), data)
-    assert len(audit.holdout.curve) == len(audit.train.curve) == 10
-    assert audit.calibration.level(0.001).bound == pytest.approx(2 / 1501)
-    assert audit.calibration.p_values.tolist() == pytest.approx([1 / 1501] * 10)
+    evaluation = evaluate(make_found(data.train.inputs), data)
+    assert len(evaluation.holdout.curve) == len(evaluation.train.curve) == 10
+    assert evaluation.calibration.level(0.001).bound == pytest.approx(2 / 1501)
+    assert evaluation.calibration.p_values.tolist() == pytest.approx([1 / 1501] * 10)
 
 
 def test_nothing_held_out_means_no_claim_of_rank():
     data = make_data((1, 8, 8), 10, holdout=0)
-    audit = evaluate(make_found(data.train.inputs), data)
-    assert audit.calibration is None
-    assert audit.train.exact == 10
-    assert "nothing was held out" in verdict(audit).detail
+    evaluation = evaluate(make_found(data.train.inputs), data)
+    assert evaluation.calibration is None
+    assert evaluation.train.exact == 10
+    assert "nothing was held out" in verdict(evaluation).detail
     proven = make_found(data.train.inputs, certified=torch.ones(10, dtype=torch.bool))
     said = verdict(evaluate(proven, data)).detail
     assert "Held-out images matched" not in said
@@ -348,17 +350,17 @@ def test_a_saved_audit_loads_back_equal(tmp_path_factory, shape, size, candidate
         p_values=torch.linspace(0, 1, candidates) if spoilt else None,
         diagnostics={"singular_values": [3.0, 1.0], "training_size_estimate": 1},
     )
-    audit = evaluate(found, make_data(shape, size) if known else None)
+    evaluation = evaluate(found, make_data(shape, size) if known else None)
     path = tmp_path_factory.mktemp("audit") / "audit.safetensors"
-    audit.save(path)
-    assert Audit.load(path) == audit
-    assert Audit.load(path).to_json() == audit.to_json()
+    evaluation.save(path)
+    assert Evaluation.load(path) == evaluation
+    assert Evaluation.load(path).to_json() == evaluation.to_json()
 
 
 def test_another_records_file_is_no_audit(tmp_path):
     make_found(noise((30,), 2)).save(tmp_path / "found.safetensors")
     with pytest.raises(RecordError, match="not a saved audit"):
-        Audit.load(tmp_path / "found.safetensors")
+        Evaluation.load(tmp_path / "found.safetensors")
 
 
 @pytest.fixture(scope="module")
@@ -408,9 +410,9 @@ def test_a_view_without_its_start_has_no_kernel_distance(victim):
 
 def test_a_linearised_network_has_a_kernel_that_never_moves(victim):
     data = make_data((1, 8, 8), SIZE)
-    audit = evaluate(make_found(data.train.inputs), data, victim=replace(victim, linearised=True))
-    assert audit.network["kernel_distance"] == 0.0
+    evaluation = evaluate(make_found(data.train.inputs), data, victim=replace(victim, linearised=True))
+    assert evaluation.network["kernel_distance"] == 0.0
     expansion = Linearised(victim.view().module(victim.initial))
     expansion.module.load_state_dict(victim.final)
     right = (expansion(data.holdout.inputs)[:, 0] > 0) == (data.holdout.labels == 1)
-    assert audit.network["test_accuracy"] == right.double().mean().item()
+    assert evaluation.network["test_accuracy"] == right.double().mean().item()

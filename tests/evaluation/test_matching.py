@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from exhume.errors import ExhumeError
+from exhume.core.errors import ExhumeError
 from exhume.evaluation.matching import match
 
 tables = array_shapes(min_dims=2, max_dims=2, max_side=7).flatmap(

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exhume.errors import ExhumeError
+from exhume.core.errors import ExhumeError
 from exhume.kernels import InfiniteNTK, empirical_ntk
 from exhume.models.convnet import ConvNet
 from exhume.models.mlp import MLP

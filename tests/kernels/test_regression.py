@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from exhume import MLP, load, train
-from exhume.errors import ExhumeError
+from exhume.core.errors import ExhumeError
 from exhume.kernels import InfiniteNTK, KernelRegression, duals_of, jittered
 from exhume.training import predict
 

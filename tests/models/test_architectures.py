@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from exhume.errors import ExhumeError, RecordError
+from exhume.core.errors import ExhumeError, RecordError
 from exhume.models.architecture import Architecture
 from exhume.models.convnet import ConvNet
 from exhume.models.mlp import ACTIVATIONS, MLP

@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from exhume.errors import ExhumeError, RecordError, WeightsError
+from exhume.core.errors import ExhumeError, RecordError, WeightsError
+from exhume.core.storage import save_bundle
 from exhume.models.mlp import MLP
 from exhume.records import AttackerView, Dataset, Outcome, Reconstruction, Split, Victim, count_outputs
-from exhume.storage import save_bundle
 
 # The run-time shape checker samples containers with the random module, also within strategies.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the .random. module")

@@ -5,12 +5,12 @@ from typing import Any
 import torch
 
 from exhume.evaluation import evaluate
-from exhume.records import Audit, Dataset, Outcome, Reconstruction, Split
+from exhume.records import Dataset, Evaluation, Outcome, Reconstruction, Split
 
 SHAPES = ((1, 8, 8), (1, 25, 25), (3, 32, 32), (8, 8), (30,))
 
 
-def make_audit(shape: tuple[int, ...] = (1, 8, 8), *, known: bool = True, **others: Any) -> Audit:
+def make_audit(shape: tuple[int, ...] = (1, 8, 8), *, known: bool = True, **others: Any) -> Evaluation:
     """Audit eight examples: four copied with a proof, two copied without, two lost, one certificate false."""
     generator = torch.Generator().manual_seed(0)
     train, holdout = (torch.rand(8, *shape, generator=generator) for _ in range(2))

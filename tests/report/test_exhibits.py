@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from synthetic_audits import make_audit
 
 from exhume.report.exhibits import exhibits, picture, pictures
+from tests.report.synthetic_audits import make_audit
 
 
 def test_certified_recoveries_come_first_each_beside_its_nearest_training_example():
-    audit = make_audit()
-    shown = exhibits(audit)
+    evaluation = make_audit()
+    shown = exhibits(evaluation)
     assert [one.certified for one in shown[:5]] == [True] * 5
     assert not any(one.certified for one in shown[5:])
     for one in shown[:4]:

@@ -9,10 +9,10 @@ import matplotlib
 import pytest
 import torch
 from PIL import Image
-from synthetic_audits import make_audit
 
 from exhume.records import Outcome
 from exhume.report.figures import figures, render, save_figures
+from tests.report.synthetic_audits import make_audit
 
 SHAPES = ((1, 8, 8), (1, 25, 25), (3, 32, 32), (30,))
 
@@ -48,9 +48,9 @@ def test_an_attack_that_found_nothing_still_has_its_null():
 
 def test_the_same_audit_gives_the_same_bytes_and_settings_stay_untouched():
     before = dict(matplotlib.rcParams)
-    audit = make_audit()
+    evaluation = make_audit()
     for kind in ("png", "svg"):
-        first, second = ({name: render(drawn, kind) for name, drawn in figures(audit).items()} for _ in range(2))
+        first, second = ({name: render(drawn, kind) for name, drawn in figures(evaluation).items()} for _ in range(2))
         assert first == second
     assert dict(matplotlib.rcParams) == before
 

@@ -14,12 +14,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from synthetic_audits import SHAPES, make_audit
 
 from exhume.records import Outcome
 from exhume.report.bench import bench
 from exhume.report.html import page, report
 from exhume.report.scores import below, scores
+from tests.report.synthetic_audits import SHAPES, make_audit
 
 ATTACK = "<img src=x onerror=alert(1)>\"'--></style></title><script>alert(2)</script>"
 VOID = {"meta", "link", "img", "br", "input"}
@@ -79,8 +79,8 @@ def test_the_verdict_comes_first_and_each_certificate_is_spelt_out():
 
 
 def test_embedded_pictures_are_the_pictures():
-    audit = make_audit((3, 32, 32))
-    read = Page(page(audit))
+    evaluation = make_audit((3, 32, 32))
+    read = Page(page(evaluation))
     pictures = [image for image in read.images if "thumb" not in image.get("class", "")]
     assert len(pictures) == 3 * 8  # recovered, trained on, nearest held out; the false certificate shares an example
     shown = Image.open(io.BytesIO(base64.b64decode(pictures[0]["src"].split(",")[1])))
@@ -102,7 +102,7 @@ def test_figures_follow_the_colours_of_the_page():
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (30,)])
 def test_names_stay_text_whatever_they_try(shape):
-    audit = make_audit(
+    evaluation = make_audit(
         shape,
         name=ATTACK,
         classes=(ATTACK, ATTACK + "2"),
@@ -111,9 +111,9 @@ def test_names_stay_text_whatever_they_try(shape):
         message=ATTACK,
         diagnostics={ATTACK: ATTACK},
     )
-    object.__setattr__(audit, "given", {ATTACK: True, "training": {ATTACK: [ATTACK]}})
-    object.__setattr__(audit, "versions", {ATTACK: ATTACK})
-    text = page(audit)
+    object.__setattr__(evaluation, "given", {ATTACK: True, "training": {ATTACK: [ATTACK]}})
+    object.__setattr__(evaluation, "versions", {ATTACK: ATTACK})
+    text = page(evaluation)
     read = Page(text)
     assert "<img src=x" not in text
     assert text.count("<script") == 1
@@ -138,7 +138,7 @@ def test_tables_are_shown_as_tables():
 
 @pytest.mark.parametrize("candidates", [0, 3])
 def test_a_failed_attack_makes_a_page_too(candidates):
-    audit = make_audit(
+    evaluation = make_audit(
         inputs=torch.full((candidates, 1, 8, 8), math.nan),
         certified=torch.zeros(candidates, dtype=torch.bool),
         confidence=torch.full((candidates,), math.nan),
@@ -147,7 +147,7 @@ def test_a_failed_attack_makes_a_page_too(candidates):
         message="The objective diverged; lower the step size.",
         diagnostics={"loss": math.inf},
     )
-    text = Page(page(audit)).text
+    text = Page(page(evaluation)).text
     assert "No training input was recovered by this attack; that is no proof of safety." in text
     assert "lower the step size" in text
     assert "nan" not in text.replace("nan0", "")
@@ -182,15 +182,15 @@ def test_every_score_of_a_known_data_set_has_its_null():
 def test_counts_beside_a_verdict_of_nothing_are_laid_beside_chance():
     inputs = torch.rand(8, 1, 8, 8, generator=torch.Generator().manual_seed(3))
     blind = {"certified": torch.zeros(8, dtype=torch.bool), "confidence": torch.zeros(8), "p_values": None}
-    audit = make_audit(inputs=inputs, **blind)
-    counts = {row.name: row for row in scores(audit)}["nearer than 99% of held out"]
+    evaluation = make_audit(inputs=inputs, **blind)
+    counts = {row.name: row for row in scores(evaluation)}["nearer than 99% of held out"]
     assert (counts.trained, counts.held_out, counts.chance) == ("2", "0", "p = 0.23")
-    text = Page(page(audit)).text
+    text = Page(page(evaluation)).text
     assert "No training input was recovered by this attack beyond what chance explains" in text
     assert "2 by distance alone (chance gives as many with probability 0.23; less than 0.001 would count)" in text
     assert "held out: 0; by chance p = 0.23" in text
     assert "No more of them are shown or stand out than chance explains" in text
-    assert not any(row.name.startswith("recovered") for row in scores(audit)), "rank is not likeness"
+    assert not any(row.name.startswith("recovered") for row in scores(evaluation)), "rank is not likeness"
 
 
 @given(st.floats(0, 1))

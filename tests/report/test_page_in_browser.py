@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from synthetic_audits import make_audit
 
 from exhume.evaluation import evaluate
-from exhume.records import Applicability, Assessment, Audit, Dossier, Price, StartCandidate, StartEvidence
+from exhume.records import Applicability, Assessment, Audit, Evaluation, Price, StartCandidate, StartEvidence
 from exhume.report import report
+from tests.report.synthetic_audits import make_audit
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = os.environ.get("EXHUME_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
@@ -82,7 +82,7 @@ def opened(browser: Any, reports: Callable[[Any], Path]) -> Iterator[Any]:
 
 
 @cache
-def dossier() -> Dossier:
+def audit() -> Audit:
     """Everything a page can show at once: two attacks, a searched start, prices, refusals."""
     first = make_audit(message="Found what there was.")
     second = make_audit(certified=torch.zeros(9, dtype=torch.bool), attack="Second(steps=3)", p_values=None)
@@ -99,11 +99,11 @@ def dossier() -> Dossier:
         tried=100,
     )
     prices = (Price(change="as trained", certified=4, recovered=6, accuracy=0.9), Price(change="noise", certified=0))
-    return Dossier(audits={"second": second, "first": first}, assessments=assessments, start=start, prices=prices)
+    return Audit(evaluations={"second": second, "first": first}, assessments=assessments, start=start, prices=prices)
 
 
 @cache
-def table() -> Audit:
+def table() -> Evaluation:
     return make_audit((30,), features=tuple(f"column {place}" for place in range(30)))
 
 
@@ -112,14 +112,14 @@ def shown(page: Any) -> list[str]:
 
 
 def test_it_loads_without_a_complaint_or_a_request(opened: Any) -> None:
-    for found in (dossier(), table(), make_audit(known=False), Dossier(audits={})):
+    for found in (audit(), table(), make_audit(known=False), Audit(evaluations={})):
         page = opened(found)
         assert page.page.locator("h1").is_visible()
         page.assert_silent()
 
 
 def test_verdict_first_then_everything_else(opened: Any) -> None:
-    page = opened(dossier()).page
+    page = opened(audit()).page
     assert "4 of 8 training images were recovered exactly" in page.locator("h1").inner_text()
     text = page.locator("body").inner_text()
     for words in ("seed 7", "applies with caveats", "There is a convolution.", "measured on this network", "noise"):
@@ -131,7 +131,7 @@ def test_verdict_first_then_everything_else(opened: Any) -> None:
 
 
 def test_filters_and_sorting_work_together(opened: Any) -> None:
-    page = opened(dossier()).page
+    page = opened(audit()).page
     assert len(shown(page)) == 8
     page.select_option("#by-kind", "certified")
     assert len(shown(page)) == 4
@@ -153,14 +153,14 @@ def test_filters_and_sorting_work_together(opened: Any) -> None:
 
 
 def test_one_attack_at_a_time(opened: Any) -> None:
-    page = opened(dossier()).page
+    page = opened(audit()).page
     assert {card.get_attribute("data-attack") for card in page.locator(".card:visible").all()} == {"first"}
     page.select_option("#by-attack", "second")
     assert {card.get_attribute("data-attack") for card in page.locator(".card:visible").all()} == {"second"}
 
 
 def test_zoom_by_mouse_and_keyboard(opened: Any) -> None:
-    page = opened(dossier()).page
+    page = opened(audit()).page
     page.keyboard.press("/")
     assert page.evaluate("document.activeElement.id") == "find"
     page.locator(".card .open").first.focus()
@@ -184,7 +184,7 @@ def test_zoom_by_mouse_and_keyboard(opened: Any) -> None:
 
 
 def test_the_table_of_risks_sorts_by_its_heads(opened: Any) -> None:
-    page = opened(dossier()).page
+    page = opened(audit()).page
     head = page.locator("#risks th[data-key=example] button")
     head.click()
     numbers = [int(row.get_attribute("data-example")) for row in page.locator("#risks tbody tr").all()]
@@ -211,7 +211,7 @@ def contrast(page: Any, selector: str) -> float:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_light_and_dark_follow_the_system_and_the_button(scheme: str, opened: Any) -> None:
-    page = opened(dossier(), color_scheme=scheme)
+    page = opened(audit(), color_scheme=scheme)
     background = page.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (luminance(background) < 0.1) == (scheme == "dark")
     for selector in ("h1", ".detail", ".quiet", ".proof", ".null", "nav a", "td.trained", ".lead"):
@@ -227,7 +227,7 @@ def test_light_and_dark_follow_the_system_and_the_button(scheme: str, opened: An
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (30,)])
 def test_a_phone_sees_all_of_it(shape: tuple[int, ...], opened: Any) -> None:
-    found = replace(dossier(), audits={"first": make_audit(shape)})
+    found = replace(audit(), evaluations={"first": make_audit(shape)})
     page = opened(found, viewport={"width": 360, "height": 740}, has_touch=True)
     assert page.page.evaluate("document.documentElement.scrollWidth") <= 360
     assert page.page.locator("h1").is_visible()
@@ -244,7 +244,7 @@ def test_tables_are_tables(opened: Any) -> None:
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (30,)])
 def test_nothing_that_a_name_says_is_done(shape: tuple[int, ...], opened: Any) -> None:
-    audit = make_audit(
+    evaluation = make_audit(
         shape,
         name=NASTY,
         classes=(NASTY, NASTY + "2"),
@@ -253,12 +253,16 @@ def test_nothing_that_a_name_says_is_done(shape: tuple[int, ...], opened: Any) -
         message=NASTY,
         diagnostics={NASTY: NASTY},
     )
-    audit = replace(audit, given={NASTY: True, "training": {NASTY: [NASTY]}}, versions={NASTY: NASTY})
+    evaluation = replace(evaluation, given={NASTY: True, "training": {NASTY: [NASTY]}}, versions={NASTY: NASTY})
     assessment = Assessment(attack=NASTY, applies=Applicability.DOES_NOT, reasons=(NASTY,), fate=NASTY)
     start = StartEvidence(candidates=(StartCandidate(name=NASTY, distance=1.0, correlation=0.0, log10_p=0.0),), tried=2)
     price = Price(change=NASTY, certified=0, note=NASTY)
-    found = Dossier(
-        audits={NASTY: audit}, assessments=(assessment,), start=start, prices=(price,), notes={"command": NASTY}
+    found = Audit(
+        evaluations={NASTY: evaluation},
+        assessments=(assessment,),
+        start=start,
+        prices=(price,),
+        notes={"command": NASTY},
     )
     page = opened(found)
     page.page.wait_for_timeout(50)
@@ -280,14 +284,14 @@ def test_paper_shows_what_is_folded_and_nothing_to_press(opened: Any) -> None:
 
 
 def test_without_scripts_everything_is_still_there(opened: Any) -> None:
-    page = opened(dossier(), java_script_enabled=False).page
+    page = opened(audit(), java_script_enabled=False).page
     assert page.locator("h1").is_visible()
     assert page.locator(".card").first.is_visible()
     assert not page.locator("#tools").is_visible()
 
 
 def test_every_control_has_a_name(opened: Any) -> None:
-    page = opened(dossier()).page
+    page = opened(audit()).page
     nameless = page.evaluate(
         """[...document.querySelectorAll('button, select, input, a')].filter(control =>
              !(control.textContent.trim() || control.getAttribute('aria-label') || control.closest('label'))).length"""
@@ -299,7 +303,7 @@ def test_every_control_has_a_name(opened: Any) -> None:
 
 
 def test_an_audit_alone_makes_a_page_too(opened: Any) -> None:
-    audit = make_audit()
-    page = opened(evaluate(audit.found))
+    evaluation = make_audit()
+    page = opened(evaluate(evaluation.found))
     assert page.page.locator(".card").count() == 9
     page.assert_silent()

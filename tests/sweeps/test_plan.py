@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exhume.errors import ExhumeError
+from exhume.core.errors import ExhumeError
 from exhume.sweeps import Resources, Step, Sweep, Task, read_sweep
 from exhume.sweeps.plan import dotted
 

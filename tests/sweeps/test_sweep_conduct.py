@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from exhume.errors import ExhumeError
+from exhume.core.errors import ExhumeError
 from exhume.sweeps import Job, LocalEngine, Record, Sweep, carry_out, conduct
 from exhume.sweeps.table import Table, telling
 from exhume.sweeps.work import LOG, Interrupted, results_in

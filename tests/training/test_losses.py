@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from exhume.errors import ExhumeError
+from exhume.core.errors import ExhumeError
 from exhume.records import Dataset, Split
 from exhume.training.losses import LOSSES
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from exhume import MLP, load
-from exhume.errors import ExhumeError
+from exhume.core.errors import ExhumeError
 from exhume.training import accuracy
 from exhume.training.private import PrivateTraining, train_privately
 

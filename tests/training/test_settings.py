@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from exhume.errors import ExhumeError
+from exhume.core.errors import ExhumeError
 from exhume.training import Training
 
 

@@ -6,8 +6,8 @@ import math
 import pytest
 import torch
 
+from exhume.core.errors import ExhumeError
 from exhume.data import load
-from exhume.errors import ExhumeError
 from exhume.models.convnet import ConvNet
 from exhume.models.mlp import MLP
 from exhume.records import Split, Victim

@@ -3,10 +3,10 @@
 from exhume.attacks.attack import Attack
 from exhume.attacks.bilevel import Bilevel
 from exhume.attacks.combined import Combined
-from exhume.attacks.gate_certificate import GateCertificate
+from exhume.attacks.gates.gate_certificate import GateCertificate
 from exhume.attacks.infinite_width import InfiniteWidth
-from exhume.attacks.max_margin import MaxMargin
 from exhume.attacks.restarts import Restarted, run_together
+from exhume.attacks.stationarity.max_margin import MaxMargin
 from exhume.attacks.stationarity import Stationarity
 from exhume.attacks.weight_difference import WeightDifference
 

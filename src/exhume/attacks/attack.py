@@ -8,8 +8,8 @@ from typing import final
 
 import torch
 
-from exhume.devices import resolve_device
-from exhume.progress import Progress, silent
+from exhume.core.devices import resolve_device
+from exhume.core.progress import Progress, silent
 from exhume.records import AttackerView, Reconstruction
 
 
@@ -22,7 +22,7 @@ class Attack(ABC):
 
     @abstractmethod
     def check(self, view: AttackerView) -> None:
-        """Raise :class:`~exhume.errors.Refusal` with the reason when the attack does not apply to ``view``."""
+        """Raise :class:`~exhume.core.errors.Refusal` with the reason when the attack does not apply to ``view``."""
 
     @abstractmethod
     def recover(

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from exhume.attacks.attack import Attack
-from exhume.errors import ExhumeError, Refusal
-from exhume.progress import Progress
+from exhume.core.errors import ExhumeError, Refusal
+from exhume.core.progress import Progress
 from exhume.records import AttackerView, Outcome, Reconstruction
 
 RANKED = (
@@ -30,8 +30,8 @@ class Combined(Attack):
     So what needs both ends of a training can stand beside what needs the final weights alone: where the start is known
     the certificate proves what it finds, and the other attack searches the subspace that the change spans.
 
-    >>> from exhume.attacks.gate_certificate import GateCertificate
-    >>> from exhume.attacks.max_margin import MaxMargin
+    >>> from exhume.attacks.gates.gate_certificate import GateCertificate
+    >>> from exhume.attacks.stationarity.max_margin import MaxMargin
     >>> len(Combined(attacks=(GateCertificate(), MaxMargin())).attacks)
     2
     """

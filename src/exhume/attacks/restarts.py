@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from exhume.attacks.attack import Attack
-from exhume.devices import resolve_device
-from exhume.errors import ExhumeError
+from exhume.core.devices import resolve_device
+from exhume.core.errors import ExhumeError
+from exhume.core.progress import Progress, silent
 from exhume.models.architecture import choose
 from exhume.models.structure import dense_stack
-from exhume.progress import Progress, silent
 from exhume.records import AttackerView, Outcome, Reconstruction
 
 Keep = Literal["best", "all"]
@@ -26,7 +26,7 @@ class SideBySide(Protocol):
     """An attack that can run many times in one program."""
 
     def check(self, view: AttackerView) -> None:
-        """Raise :class:`~exhume.errors.Refusal` when the attack does not apply."""
+        """Raise :class:`~exhume.core.errors.Refusal` when the attack does not apply."""
         ...
 
     def recover_together(

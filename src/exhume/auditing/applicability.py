@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from exhume.attacks.attack import Attack
 from exhume.auditing.catalogue import CATALOGUE, UNLISTED, by_cost, known_attacks
-from exhume.auditing.traits import Remark, Traits
-from exhume.errors import Refusal
+from exhume.clues.traits import Remark, Traits
+from exhume.core.errors import Refusal
 from exhume.records import Applicability, Assessment, AttackerView
 
 

@@ -1,6 +1,6 @@
 """Remarks about a network that an attack's reader should know, each a sentence or None."""
 
-from exhume.auditing.traits import Traits
+from exhume.clues.traits import Traits
 
 RESCALING_OPTIMISERS = ("adam", "adamw", "adamax", "nadam", "radam", "rmsprop", "adagrad", "lion", "shampoo")
 MARGIN_LOSSES = ("bce", "ce", "cross-entropy", "logistic", "exponential")

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from exhume.errors import ExhumeError
-from exhume.evaluation.dossier import gravity
+from exhume.core.errors import ExhumeError
+from exhume.evaluation.overall import gravity
 from exhume.evaluation.verdict import Finding, verdict
-from exhume.records import Audit, Dataset, Dossier
+from exhume.records import Audit, Dataset, Evaluation
 
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
@@ -61,23 +61,23 @@ class Condition:
             raise ExhumeError(f"{key} is compared with a number, not {limit!r}.") from None
 
     def check(self, data: Dataset | None) -> None:
-        """Raise :class:`~exhume.errors.ExhumeError` when no attack could be judged by the data at hand."""
+        """Raise :class:`~exhume.core.errors.ExhumeError` when no attack could be judged by the data at hand."""
         if data is None and self.key.partition(".")[0] not in _BLIND:
             raise self._unknown()
 
-    def is_met(self, dossier: Dossier) -> bool:
+    def is_met(self, audit: Audit) -> bool:
         """Tell whether any attack's audit meets the condition.
 
         Raises:
             ExhumeError: when the number needs data that was not given.
         """
-        return any(self.is_met_by(audit) for audit in dossier.audits.values())
+        return any(self.is_met_by(evaluation) for evaluation in audit.evaluations.values())
 
-    def is_met_by(self, audit: Audit) -> bool:
+    def is_met_by(self, evaluation: Evaluation) -> bool:
         """Tell whether one audit meets the condition."""
         if self.key == "finding":
-            return self.holds_for(gravity(verdict(audit).finding), self.limit)
-        value: Any = audit.to_json()
+            return self.holds_for(gravity(verdict(evaluation).finding), self.limit)
+        value: Any = evaluation.to_json()
         name, _, rate = self.key.partition(".")
         value = value[name]
         if isinstance(value, Mapping):

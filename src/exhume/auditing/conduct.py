@@ -12,15 +12,15 @@ from exhume.auditing.applicability import assess
 from exhume.auditing.catalogue import attack_name, known_attacks
 from exhume.auditing.keeping import kept, kept_or_run, request_of
 from exhume.auditing.measuring import measured
-from exhume.devices import resolve_device
-from exhume.errors import DataError, ExhumeError, Refusal, in_a_line
-from exhume.progress import Progress, silent
+from exhume.core.devices import resolve_device
+from exhume.core.errors import DataError, ExhumeError, Refusal, in_a_line
+from exhume.core.progress import Progress, silent
 from exhume.records import (
     Applicability,
     Assessment,
     AttackerView,
+    Audit,
     Dataset,
-    Dossier,
     Outcome,
     Reconstruction,
     StartEvidence,
@@ -52,7 +52,7 @@ def audit(
     progress: Progress = silent,
     folder: Path | str | None = None,
     start: StartEvidence | None = None,
-) -> Dossier:
+) -> Audit:
     """Attack a network with everything that applies, and measure what was found.
 
     Args:
@@ -69,7 +69,7 @@ def audit(
         start: what the search for the start found, to be shown in the report.
 
     Returns:
-        A :class:`~exhume.records.Dossier`: give it to :func:`exhume.report`, :func:`exhume.verdict`, or
+        A :class:`~exhume.records.Audit`: give it to :func:`exhume.report`, :func:`exhume.verdict`, or
         :func:`exhume.auditing.account` for JSON.
 
     Raises:
@@ -104,8 +104,10 @@ def audit(
     every = {name: kind() for name, kind in known_attacks().items()} if chosen is None else chosen
     found, assessments = conduct(view, every, run, is_auto=chosen is None, budget=budget)
     seen = view.to(resolve_device(device))
-    return Dossier(
-        audits={name: measured(one, data, seen) for name, one in found.items()}, assessments=assessments, start=start
+    return Audit(
+        evaluations={name: measured(one, data, seen) for name, one in found.items()},
+        assessments=assessments,
+        start=start,
     )
 
 

@@ -5,34 +5,34 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from exhume.auditing.conditions import Condition
-from exhume.evaluation.dossier import overall
+from exhume.core.storage import write_atomically
+from exhume.evaluation.overall import overall
 from exhume.evaluation.verdict import verdict
-from exhume.records import Dossier
-from exhume.storage import write_atomically
+from exhume.records import Audit
 
 _NOT_XML = {code: None for code in range(32) if code not in (9, 10, 13)} | {0xFFFE: None, 0xFFFF: None}
 
 
-def junit(dossier: Dossier, conditions: Mapping[Condition, bool]) -> bytes:
+def junit(audit: Audit, conditions: Mapping[Condition, bool]) -> bytes:
     """Return the audit as a test suite: a case for each condition, and one for each attack that ran or was skipped.
 
     A condition that is met is a failure. An attack that did not run is a skipped case, so that a pipeline shows what
     was not tested.
     """
-    spoken = overall(dossier)
+    spoken = overall(audit)
     suite = ElementTree.Element("testsuite", name="exhume audit")
     for condition, is_met in conditions.items():
         case = ElementTree.SubElement(suite, "testcase", classname="exhume.conditions", name=f"not {condition.text}")
         if is_met:
             failure = ElementTree.SubElement(case, "failure", message=_clean(spoken.sentence), type="condition")
             failure.text = _clean(spoken.detail)
-    assessed = {one.attack: one for one in dossier.assessments}
-    for name in [*assessed, *(name for name in dossier.audits if name not in assessed)]:
+    assessed = {one.attack: one for one in audit.assessments}
+    for name in [*assessed, *(name for name in audit.evaluations if name not in assessed)]:
         case = ElementTree.SubElement(suite, "testcase", classname="exhume.attacks", name=name)
-        audit = dossier.audits.get(name)
-        if audit is not None:
-            case.set("time", f"{audit.found.seconds:.3f}")
-            ElementTree.SubElement(case, "system-out").text = _clean(verdict(audit).sentence)
+        evaluation = audit.evaluations.get(name)
+        if evaluation is not None:
+            case.set("time", f"{evaluation.found.seconds:.3f}")
+            ElementTree.SubElement(case, "system-out").text = _clean(verdict(evaluation).sentence)
         else:
             one = assessed[name]
             why = " ".join([*one.reasons, *([f"{one.fate.capitalize()}."] if one.fate else [])]) or "Not run."
@@ -46,9 +46,9 @@ def junit(dossier: Dossier, conditions: Mapping[Condition, bool]) -> bytes:
     return written
 
 
-def write_junit(path: Path, dossier: Dossier, conditions: Mapping[Condition, bool]) -> None:
+def write_junit(path: Path, audit: Audit, conditions: Mapping[Condition, bool]) -> None:
     """Write the audit as JUnit XML, whole or not at all."""
-    write_atomically(path, junit(dossier, conditions) + b"\n")
+    write_atomically(path, junit(audit, conditions) + b"\n")
 
 
 def _clean(text: str) -> str:

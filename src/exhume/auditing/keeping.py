@@ -6,11 +6,11 @@ from pathlib import Path
 import torch
 
 from exhume.attacks.attack import Attack
-from exhume.errors import RecordError
-from exhume.progress import Progress, silent
+from exhume.core.checkpoint import fingerprint
+from exhume.core.errors import RecordError
+from exhume.core.progress import Progress, silent
+from exhume.core.storage import write_json
 from exhume.records import AttackerView, Reconstruction
-from exhume.storage import write_json
-from exhume.training.resumption import fingerprint
 from exhume.version import __version__
 
 REQUEST = "request.json"

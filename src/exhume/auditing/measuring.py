@@ -6,17 +6,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from exhume.attacks.first_layer import first_layer
+from exhume.clues.first_layer import first_layer
 from exhume.evaluation import evaluate
 from exhume.evaluation.network import network_findings, threat_model
-from exhume.records import AttackerView, Audit, Dataset, Reconstruction, Split
-from exhume.records.audit import plain
+from exhume.records import AttackerView, Dataset, Evaluation, Reconstruction, Split
+from exhume.records.evaluation import plain
 
 UNLABELLED = ("",)
 """The classes of data whose targets are no classes."""
 
 
-def measured(found: Reconstruction, data: Dataset | None, view: AttackerView | None = None) -> Audit:
+def measured(found: Reconstruction, data: Dataset | None, view: AttackerView | None = None) -> Evaluation:
     """Lay what was found beside the data and beside its null.
 
     An attack on a head above frozen features recovers features; so the data is compared as that head sees it.
@@ -24,13 +24,15 @@ def measured(found: Reconstruction, data: Dataset | None, view: AttackerView | N
     if view is None or data is None:
         return evaluate(found, data, victim=view)
     if tuple(found.inputs.shape[1:]) == view.input_shape:
-        audit = evaluate(found, data, victim=view)
+        evaluation = evaluate(found, data, victim=view)
     else:
         about = {"given": plain(threat_model(view)), "network": network_findings(view, data)}
-        audit = replace(evaluate(found, as_seen(data, view, first_layer(view).name)), **about)
+        evaluation = replace(evaluate(found, as_seen(data, view, first_layer(view).name)), **about)
     if data.classes != UNLABELLED:
-        return audit
-    return replace(audit, network={name: value for name, value in audit.network.items() if "accuracy" not in name})
+        return evaluation
+    return replace(
+        evaluation, network={name: value for name, value in evaluation.network.items() if "accuracy" not in name}
+    )
 
 
 def as_seen(data: Dataset, view: AttackerView, layer: str) -> Dataset:

@@ -10,9 +10,9 @@ from torch import Tensor
 from exhume.attacks.attack import Attack
 from exhume.auditing.conduct import OutOfTime, within
 from exhume.auditing.measuring import measured
-from exhume.errors import Refusal
+from exhume.core.errors import Refusal
+from exhume.core.progress import Progress, silent
 from exhume.evaluation.network import accuracy
-from exhume.progress import Progress, silent
 from exhume.records import AttackerView, Dataset, Price
 
 Change = Callable[[Tensor, torch.Generator], Tensor]
@@ -99,10 +99,10 @@ def _price(
     try:
         if seconds <= 0:
             raise OutOfTime
-        audit = measured(attack.run(view, seed=seed, device=device, progress=within(seconds)), data, view)
+        evaluation = measured(attack.run(view, seed=seed, device=device, progress=within(seconds)), data, view)
     except OutOfTime:
         return Price(change=words, certified=None, accuracy=right, note=STOPPED)
     except Refusal as reason:
         return Price(change=words, certified=0, recovered=None if data is None else 0, accuracy=right, note=str(reason))
-    good = None if audit.train is None else audit.train.good
-    return Price(change=words, certified=audit.certified, recovered=good, accuracy=right)
+    good = None if evaluation.train is None else evaluation.train.good
+    return Price(change=words, certified=evaluation.certified, recovered=good, accuracy=right)

@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from exhume.auditing.traits import Traits
-from exhume.errors import ExhumeError, WeightsError
-from exhume.progress import Progress, silent
+from exhume.clues.traits import Traits
+from exhume.core.errors import ExhumeError, WeightsError
+from exhume.core.progress import Progress, silent
 from exhume.records import AttackerView, StartCandidate, StartEvidence, Weights, check_weights
 
 SHOWN = 3

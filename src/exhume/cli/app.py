@@ -9,7 +9,7 @@ import typer
 
 from exhume.cli import attack, audit, data, demo, distil, evaluate, reproduce, sweep, train
 from exhume.cli.invocation import called_with
-from exhume.errors import in_a_line
+from exhume.core.errors import in_a_line
 from exhume.version import __version__
 
 BAD_INPUT = 2

@@ -9,7 +9,7 @@ from exhume.cli.pipeline import attack_into, choose_attacks
 from exhume.cli.run_folder import RunFolder
 from exhume.cli.telling import one_or_all, tell_attack, tell_start
 from exhume.cli.voice import Voice, speaking
-from exhume.errors import ExhumeError
+from exhume.core.errors import ExhumeError
 from exhume.evaluation import evaluate
 from exhume.records import AttackerView, StartEvidence
 

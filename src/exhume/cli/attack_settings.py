@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from exhume.attacks.attack import Attack
 from exhume.auditing.catalogue import known_attacks
-from exhume.errors import ExhumeError
+from exhume.core.errors import ExhumeError
 
 
 def build_attacks(names: Sequence[str], settings: Sequence[str]) -> dict[str, Attack]:

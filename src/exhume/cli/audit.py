@@ -18,13 +18,13 @@ from exhume.cli.attack_settings import build_attacks, build_every
 from exhume.cli.invocation import invocation
 from exhume.cli.pipeline import audit_into, load_comparison, named, run_in
 from exhume.cli.run_folder import RunFolder
-from exhume.cli.telling import tell_assessments, tell_dossier, tell_place, tell_start
+from exhume.cli.telling import tell_assessments, tell_audit, tell_place, tell_start
 from exhume.cli.voice import speaking
+from exhume.core.devices import resolve_device
+from exhume.core.errors import ExhumeError
 from exhume.data.own import read_own
-from exhume.devices import resolve_device
-from exhume.errors import ExhumeError
 from exhume.evaluation import lead
-from exhume.records import AttackerView, Dataset, Dossier, Reconstruction
+from exhume.records import AttackerView, Audit, Dataset, Reconstruction
 
 CONDITION_MET, UNTESTED = 1, 3
 """Exit codes: a pipeline's condition is met; no attack applies or came to an end, so nothing is known."""
@@ -91,30 +91,30 @@ def audit_command(
                     place.clear_attack()
         tell_assessments(voice, assessments)
         seen = view.to(resolve_device(device))
-        dossier = Dossier(
-            audits={name: measured(one, examples, seen) for name, one in found.items()},
+        audited = Audit(
+            evaluations={name: measured(one, examples, seen) for name, one in found.items()},
             assessments=assessments,
             start=start,
             notes={"command": invocation()},
         )
-        first = lead(dossier)
+        first = lead(audited)
         if defences and first is not None:
             with voice.progress() as progress:
                 again = attacks[first]
                 measures = prices(view, examples, again, budget=limit, seed=seed, device=device, progress=progress)
-            dossier = replace(dossier, prices=measures)
-        audit_into(folder, dossier)
-        tell_dossier(voice, dossier)
-        tell_place(voice, folder, dossier)
-        voice.give(account(dossier))
-        met = {condition: condition.is_met(dossier) for condition in conditions}
+            audited = replace(audited, prices=measures)
+        audit_into(folder, audited)
+        tell_audit(voice, audited)
+        tell_place(voice, folder, audited)
+        voice.give(account(audited))
+        met = {condition: condition.is_met(audited) for condition in conditions}
         if junit is not None:
-            write_junit(junit, dossier, met)
+            write_junit(junit, audited, met)
         for condition in (condition for condition, is_met in met.items() if is_met):
             voice.note(f"The condition {condition.text!r} is met.")
         if any(met.values()):
             raise typer.Exit(CONDITION_MET)
-        if not dossier.audits:
+        if not audited.evaluations:
             voice.note(
                 "What an attack asks to be set, --set sets (--set weight-difference.candidates=60); what is known of "
                 "the training, --trained-with tells (--trained-with loss=ce)."

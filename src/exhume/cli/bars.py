@@ -14,7 +14,7 @@ from exhume.auditing.conduct import OutOfTime
 
 
 class Bars:
-    """A :class:`~exhume.progress.Progress` listener that draws one bar a stage.
+    """A :class:`~exhume.core.progress.Progress` listener that draws one bar a stage.
 
     While work with a checkpoint runs, the first Ctrl-C stops it at its next report, where its state can be saved; a
     second one stops it at once.

@@ -8,9 +8,9 @@ import typer
 from exhume.cli import options
 from exhume.cli.run_folder import RunFolder
 from exhume.cli.voice import speaking
+from exhume.core.storage import write_json
 from exhume.data import available, fetch, load
-from exhume.records.audit import plain
-from exhume.storage import write_json
+from exhume.records.evaluation import plain
 
 app = typer.Typer(help="List, fetch and look at data.", no_args_is_help=True)
 

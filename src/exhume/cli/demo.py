@@ -7,10 +7,10 @@ from exhume.auditing.measuring import measured
 from exhume.cli import options
 from exhume.cli.pipeline import TrainingRequest, attack_into, audit_into, choose_attacks, train_into
 from exhume.cli.run_folder import RunFolder
-from exhume.cli.telling import tell_dossier, tell_place, tell_training
+from exhume.cli.telling import tell_audit, tell_place, tell_training
 from exhume.cli.voice import speaking
 from exhume.models.mlp import MLP
-from exhume.records import Dossier
+from exhume.records import Audit
 
 FACES = 40
 
@@ -37,8 +37,8 @@ def demo(
         view = victim.view()
         attacks = choose_attacks(view, None, None, voice)
         found = attack_into(folder, view, attacks, seed=seed, device=device, voice=voice)
-        dossier = Dossier(audits={name: measured(one, data, view) for name, (_, one) in found.items()})
-        audit_into(folder, dossier)
-        tell_dossier(voice, dossier)
-        tell_place(voice, folder, dossier)
-        voice.give(account(dossier))
+        audited = Audit(evaluations={name: measured(one, data, view) for name, (_, one) in found.items()})
+        audit_into(folder, audited)
+        tell_audit(voice, audited)
+        tell_place(voice, folder, audited)
+        voice.give(account(audited))

@@ -10,15 +10,15 @@ from exhume.cli import options
 from exhume.cli.options import DATA, MODEL
 from exhume.cli.run_folder import RunFolder
 from exhume.cli.voice import speaking
+from exhume.core.errors import ExhumeError, counted
+from exhume.core.storage import write_json
 from exhume.data import load
 from exhume.distillation import KIP, RKIP, Distillation, RKIPFinite, distil
-from exhume.errors import ExhumeError, counted
 from exhume.evaluation import find_copies
 from exhume.kernels import InfiniteNTK
 from exhume.models.mlp import MLP
 from exhume.report.distilled import beside_nearest
 from exhume.report.figures import save_figure
-from exhume.storage import write_json
 
 METHOD = "Distillation"
 ACCOUNT = "distilled.json"

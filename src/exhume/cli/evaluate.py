@@ -12,11 +12,11 @@ from exhume.auditing.measuring import measured
 from exhume.cli import options
 from exhume.cli.pipeline import audit_into, load_comparison
 from exhume.cli.run_folder import RunFolder
-from exhume.cli.telling import tell_dossier, tell_place
+from exhume.cli.telling import tell_audit, tell_place
 from exhume.cli.voice import speaking
-from exhume.devices import resolve_device
-from exhume.errors import RecordError
-from exhume.records import Dossier
+from exhume.core.devices import resolve_device
+from exhume.core.errors import RecordError
+from exhume.records import Audit
 
 ITSELF = "-in-run-folder"
 """Tells what lies in a run folder itself from what the same attack left in a sub-folder."""
@@ -45,17 +45,17 @@ def evaluate_command(
             )
         view = folder.load_victim().view().to(resolve_device(device)) if folder.victim.exists() else None
         examples = folder.load_data() if data is None else load_comparison(data, view)
-        dossier = Dossier(
-            audits={
+        audited = Audit(
+            evaluations={
                 name or _name_of(place, found): measured(place.load_reconstruction(), examples, view)
                 for name, place in found.items()
             }
         )
         target = RunFolder(out or run)
-        audit_into(target, dossier)
-        tell_dossier(voice, dossier)
-        tell_place(voice, target, dossier)
-        voice.give(account(dossier))
+        audit_into(target, audited)
+        tell_audit(voice, audited)
+        tell_place(voice, target, audited)
+        voice.give(account(audited))
 
 
 def _name_of(place: RunFolder, taken: Collection[str]) -> str:

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from exhume.auditing import find_base, find_seed, seeded
 from exhume.auditing.start_search import Found
-from exhume.checkpoints import load_weights
 from exhume.cli.attack_settings import plain_value
-from exhume.errors import ExhumeError, WeightsError, in_a_line
-from exhume.progress import Progress, silent
+from exhume.core.errors import ExhumeError, WeightsError, in_a_line
+from exhume.core.progress import Progress, silent
+from exhume.core.weight_files import load_weights
 from exhume.records import AttackerView, StartEvidence, count_outputs
 from exhume.records.record import Bounds
 from exhume.training.settings import LossName

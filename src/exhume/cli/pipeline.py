@@ -14,14 +14,14 @@ from exhume.auditing.keeping import kept, kept_or_run, request_of
 from exhume.cli.attack_settings import build_attacks, build_every
 from exhume.cli.run_folder import RunFolder
 from exhume.cli.voice import Voice
+from exhume.core.errors import DataError, ExhumeError, Refusal
+from exhume.core.storage import write_json
 from exhume.data import load
-from exhume.errors import DataError, ExhumeError, Refusal
 from exhume.evaluation import evaluate, lead
 from exhume.models.architecture import Architecture
-from exhume.records import AttackerView, Dataset, Dossier, Reconstruction, Victim
-from exhume.records.audit import plain
+from exhume.records import AttackerView, Audit, Dataset, Reconstruction, Victim
+from exhume.records.evaluation import plain
 from exhume.report import report, save_figures
-from exhume.storage import write_json
 from exhume.training import Training, train
 
 
@@ -174,15 +174,15 @@ def run_in(
     return result
 
 
-def audit_into(folder: RunFolder, dossier: Dossier) -> None:
-    """Keep the verdict for machines and people: the dossier's page and account, and figures of every attack."""
-    first = lead(dossier)
+def audit_into(folder: RunFolder, audit: Audit) -> None:
+    """Keep the verdict for machines and people: the audit's page and account, and figures of every attack."""
+    first = lead(audit)
     with folder.open():
         folder.clear_audit()
-        for name, audit in dossier.audits.items():
-            save_figures(audit, folder.figures if name == first else folder.figures / name)
-        report(dossier, folder.report)
-        write_json(folder.audit, account(dossier))
+        for name, evaluation in audit.evaluations.items():
+            save_figures(evaluation, folder.figures if name == first else folder.figures / name)
+        report(audit, folder.report)
+        write_json(folder.audit, account(audit))
 
 
 def load_comparison(path: Path, view: AttackerView | None) -> Dataset:

@@ -9,9 +9,9 @@ import typer
 from exhume.cli import options
 from exhume.cli.run_folder import RunFolder
 from exhume.cli.voice import speaking
-from exhume.errors import ExhumeError
-from exhume.experiments import STUDIES, Preset, named
-from exhume.experiments.study import read_result
+from exhume.core.errors import ExhumeError
+from exhume.studies import STUDIES, Preset, named
+from exhume.studies.study import read_result
 
 SHARED = "shared-cells"
 """The folder beside the studies for what several of them measure: run together, figures share their networks."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from exhume.auditing.keeping import forget
-from exhume.errors import ExhumeError, RecordError
+from exhume.core.errors import ExhumeError, RecordError
 from exhume.records import Dataset, Reconstruction, Victim
 
 

@@ -14,7 +14,7 @@ from exhume.cli.attack_settings import build_attacks, build_every
 from exhume.cli.invocation import invocation
 from exhume.cli.pipeline import named
 from exhume.cli.voice import speaking
-from exhume.errors import ExhumeError
+from exhume.core.errors import ExhumeError
 from exhume.sweeps import Job, LocalEngine, RayEngine, Step, Task, conduct, read_sweep
 from exhume.sweeps.plan import dotted
 

@@ -6,9 +6,9 @@ from typing import Any
 from exhume.auditing.start_search import LEAST_P
 from exhume.cli.run_folder import RunFolder
 from exhume.cli.voice import Voice
-from exhume.errors import counted
+from exhume.core.errors import counted
 from exhume.evaluation import verdict
-from exhume.records import Assessment, Dataset, Dossier, Reconstruction, StartEvidence, Victim
+from exhume.records import Assessment, Audit, Dataset, Reconstruction, StartEvidence, Victim
 from exhume.report.scores import below, scores
 
 
@@ -58,12 +58,12 @@ def tell_assessments(voice: Voice, assessments: Sequence[Assessment]) -> None:
         voice.note(f"{one.attack} {one.applies.value}{fate}{why}")
 
 
-def tell_dossier(voice: Voice, dossier: Dossier) -> None:
+def tell_audit(voice: Voice, audit: Audit) -> None:
     """Say what all attacks found, every number beside its null, and the verdict last, where the eye is."""
-    words = verdict(dossier)
-    for audit in dossier.audits.values():
-        tell_attack(voice, audit.found)
-        rows = [(score.name, score.trained, score.held_out, score.chance) for score in scores(audit)]
+    words = verdict(audit)
+    for evaluation in audit.evaluations.values():
+        tell_attack(voice, evaluation.found)
+        rows = [(score.name, score.trained, score.held_out, score.chance) for score in scores(evaluation)]
         if rows:
             voice.say("")
             voice.table(("", "trained on", "held out", "by chance"), rows)
@@ -72,9 +72,9 @@ def tell_dossier(voice: Voice, dossier: Dossier) -> None:
     voice.say(words.detail)
 
 
-def tell_place(voice: Voice, folder: RunFolder, dossier: Dossier) -> None:
+def tell_place(voice: Voice, folder: RunFolder, audit: Audit) -> None:
     """Say where to look, and how to treat what is there."""
-    tells = any(len(audit.found) for audit in dossier.audits.values())
+    tells = any(len(evaluation.found) for evaluation in audit.evaluations.values())
     care = " Both tell of training examples: share them as you would share the data." if tells else ""
     voice.say(f"Open {folder.report}; for machines, {folder.audit}.{care}")
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from exhume.cli.bars import Bars
-from exhume.errors import ExhumeError
+from exhume.core.errors import ExhumeError
 
 WIDEST = 10_000
 """Characters a line where no terminal limits it: tables in files and pipes keep every word."""

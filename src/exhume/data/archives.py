@@ -8,8 +8,8 @@ import zlib
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 
+from exhume.core.errors import DataError
 from exhume.data.streams import Capped
-from exhume.errors import DataError
 
 
 def unpack(archive: Path, into: Path, *, wanted: Collection[str], limit: int) -> None:

@@ -11,9 +11,9 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from torch import Tensor
 
+from exhume.core.errors import DataError, in_a_line
 from exhume.data.labels import class_names, encode
 from exhume.data.source import LARGEST_SOURCE, Examples, Source, standardise
-from exhume.errors import DataError, in_a_line
 from exhume.records.record import Bounds
 
 NAMES = (("x", "y"), ("x_train", "y_train"))

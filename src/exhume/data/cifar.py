@@ -6,9 +6,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from exhume.core.errors import DataError
 from exhume.data.source import Examples, Source
 from exhume.data.streams import opened, read_up_to
-from exhume.errors import DataError
 
 SHAPE = (3, 32, 32)
 PIXELS = 3 * 32 * 32

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pooch
 
+from exhume.core.errors import DataError
+from exhume.core.progress import Progress, silent
 from exhume.data.archives import unpack
 from exhume.data.sources import KNOWN, MNIST_FILES, Bundled, Filed, search_path
-from exhume.errors import DataError
-from exhume.progress import Progress, silent
 
 LARGEST_DOWNLOAD = 2**28
 LARGEST_ARCHIVE = 2**28

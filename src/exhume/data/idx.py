@@ -9,9 +9,9 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from exhume.core.errors import DataError
 from exhume.data.source import LARGEST_SOURCE, Examples, Source
 from exhume.data.streams import opened, read_up_to
-from exhume.errors import DataError
 
 UNSIGNED_BYTES = 8
 SIDE = 28

@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from exhume.core.errors import DataError
 from exhume.data.source import LARGEST_SOURCE, Examples, Source
-from exhume.errors import DataError
 
 # Named, so that nothing reaches the rarer decoders (one of them runs PostScript).
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")

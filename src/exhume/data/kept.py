@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from exhume.errors import DataError, counted
+from exhume.core.errors import DataError, counted
 from exhume.records import Dataset, Split
 
 FILE = "data.safetensors"

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from exhume.errors import DataError
+from exhume.core.errors import DataError
 
 
 def class_names(labels: Sequence[str]) -> tuple[str, ...]:

@@ -6,12 +6,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from exhume.core.errors import DataError, counted
 from exhume.data.kept import kept_at, read_kept
 from exhume.data.source import Examples, Source
 from exhume.data.sources import read_source
 from exhume.data.splits import draw_balanced, repeated
 from exhume.data.tasks import Classes, Task, choose_task
-from exhume.errors import DataError, counted
 from exhume.records import Dataset, Split
 
 

@@ -9,10 +9,10 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from exhume.core.errors import DataError
 from exhume.data.arrays import NAMES, read_arrays, read_labels
 from exhume.data.labels import class_names, encode
 from exhume.data.source import to_unit
-from exhume.errors import DataError
 from exhume.records import Dataset, Split
 from exhume.records.record import Bounds
 

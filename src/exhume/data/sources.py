@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pooch
 
+from exhume.core.errors import DataError
 from exhume.data.arrays import read_npz
 from exhume.data.bundled import read_breast_cancer, read_digits, read_faces
 from exhume.data.cifar import CIFAR_10, CIFAR_100, read_cifar
@@ -16,7 +17,6 @@ from exhume.data.idx import CLOTHES, DIGITS, read_mnist
 from exhume.data.image_folder import read_image_folder
 from exhume.data.source import Source
 from exhume.data.tables import read_csv
-from exhume.errors import DataError
 
 ENVIRONMENT = "EXHUME_DATA"
 MNIST_FILES = (

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
-from exhume.errors import DataError, counted
+from exhume.core.errors import DataError, counted
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from exhume.errors import DataError
+from exhume.core.errors import DataError
 
 GZIP_MAGIC = b"\x1f\x8b"
 CHUNK = 2**20

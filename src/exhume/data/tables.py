@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
+from exhume.core.errors import DataError
 from exhume.data.labels import class_names, encode
 from exhume.data.source import LARGEST_SOURCE, Examples, Source, standardise
-from exhume.errors import DataError
 
 SEPARATORS = ",;\t"
 

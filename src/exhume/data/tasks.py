@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from exhume.core.errors import DataError
 from exhume.data.cifar import CIFAR_10
 from exhume.data.idx import DIGITS
-from exhume.errors import DataError
 
 Members = Sequence[int | str]
 Classes = str | Sequence[int | str] | Mapping[str, Members]

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import torch
 
+from exhume.core.progress import Progress, silent
 from exhume.distillation.distillation import Distillation
 from exhume.distillation.finite import RKIPFinite
 from exhume.distillation.kernel import KIP, RKIP
-from exhume.progress import Progress, silent
 from exhume.records import Dataset
 
 __all__ = ["KIP", "RKIP", "Distillation", "RKIPFinite", "distil"]

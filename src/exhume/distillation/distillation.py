@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from exhume.devices import resolve_device
-from exhume.errors import ExhumeError
-from exhume.progress import Progress, silent
+from exhume.core.devices import resolve_device
+from exhume.core.errors import ExhumeError
+from exhume.core.progress import Progress, silent
 from exhume.records import Dataset, Split
 from exhume.training.prediction import classify
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import torch
 
 from exhume.attacks.weight_difference import WeightDifference
+from exhume.core.progress import Progress
 from exhume.distillation.distillation import Distillation, split_of
 from exhume.models.architecture import Architecture
 from exhume.models.mlp import MLP
 from exhume.models.tangent import kernel_blocks
-from exhume.progress import Progress
 from exhume.records import Dataset, Split
 from exhume.training.trainer import train
 

@@ -11,16 +11,16 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from exhume.attacks.optimisation import Decay, Descent, Variables, minimise
+from exhume.core.checkpoint import Checkpoint, fingerprint
+from exhume.core.errors import ExhumeError
+from exhume.core.progress import Progress
 from exhume.distillation.distillation import Distillation, split_of
 from exhume.distillation.losses import DistillationLoss, EmbeddingLoss, PredictionLoss
-from exhume.errors import ExhumeError
 from exhume.kernels import JITTER, InfiniteNTK, duals_of
 from exhume.models.architecture import choose
-from exhume.progress import Progress
+from exhume.optimise.loop import Decay, Descent, Variables, minimise
 from exhume.records import Dataset, Outcome, Split
 from exhume.training.losses import LOSSES, signed_or_centred
-from exhume.training.resumption import Checkpoint, fingerprint
 
 Labels = Literal["fixed", "learned"]
 Precision = Literal["float32", "float64"]

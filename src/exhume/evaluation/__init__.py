@@ -5,9 +5,9 @@ from exhume.evaluation.calibration import calibrate
 from exhume.evaluation.comparison import compare
 from exhume.evaluation.consensus import Evidence, Membership, gather, memberships
 from exhume.evaluation.copies import Copies, find_copies
-from exhume.evaluation.dossier import lead, verdict
 from exhume.evaluation.evaluate import evaluate
 from exhume.evaluation.matching import match
+from exhume.evaluation.overall import lead, verdict
 from exhume.evaluation.verdict import Finding, Verdict
 
 __all__ = [

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import betaincinv, ndtri, stdtrit
 from torch import Tensor
 
-from exhume.errors import ExhumeError
+from exhume.core.errors import ExhumeError
 
 LEVEL = 0.95
 """Of every error bar here."""

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from exhume.errors import ExhumeError
+from exhume.core.errors import ExhumeError
 from exhume.evaluation.belief import Belief
 from exhume.evaluation.distances import UnitScale, cross_correlations, squared_distances
 from exhume.records import Dataset, Reconstruction, Split

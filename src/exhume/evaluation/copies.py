@@ -15,13 +15,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from exhume.errors import DataError, counted
+from exhume.core.errors import DataError, counted
 from exhume.evaluation.calibration import calibrate, recovered
 from exhume.evaluation.comparison import compare, example_distances, neighbour_distances
 from exhume.evaluation.distances import UnitScale
 from exhume.records import Calibration, Dataset, Split
-from exhume.records.audit import plain
 from exhume.records.comparison import GOOD
+from exhume.records.evaluation import plain
 
 COPY_FPR = 0.01
 NEARER_THAN_ANY = 1.0

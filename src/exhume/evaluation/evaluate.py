@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from exhume.errors import DataError
+from exhume.core.errors import DataError
 from exhume.evaluation.calibration import auc, calibrate
 from exhume.evaluation.comparison import compare, example_distances, neighbour_distances
 from exhume.evaluation.distances import UnitScale
 from exhume.evaluation.network import network_findings, threat_model
-from exhume.records import AttackerView, Audit, Comparison, Dataset, Reconstruction, Split, Victim
-from exhume.records.audit import plain
+from exhume.records import AttackerView, Comparison, Dataset, Evaluation, Reconstruction, Split, Victim
 from exhume.records.comparison import GOOD
+from exhume.records.evaluation import plain
 from exhume.version import __version__
 
 
@@ -25,7 +25,7 @@ def evaluate(
     *,
     victim: Victim | AttackerView | None = None,
     matching: str = "greedy",
-) -> Audit:
+) -> Evaluation:
     """Measure what an attack found against the training data, and against as many held-out examples.
 
     Args:
@@ -35,7 +35,7 @@ def evaluate(
         matching: ``greedy`` as in Loo et al. (2023), or ``optimal`` for the smallest sum of distances.
 
     Returns:
-        An :class:`~exhume.records.Audit`; ``to_json()`` gives it to machines, :func:`exhume.report` to people.
+        An :class:`~exhume.records.Evaluation`; ``to_json()`` gives it to machines, :func:`exhume.report` to people.
 
     Raises:
         DataError: when reconstruction and data are not of one shape.
@@ -49,7 +49,7 @@ def evaluate(
         "versions": _versions(),
     }
     if data is None:
-        return Audit(**about, bounds=None if view is None else view.bounds)
+        return Evaluation(**about, bounds=None if view is None else view.bounds)
     if tuple(found.inputs.shape[1:]) != data.input_shape:
         raise DataError(
             f"The reconstruction holds inputs of shape {tuple(found.inputs.shape[1:])}, "
@@ -63,7 +63,7 @@ def evaluate(
     ratios = distances / neighbour_distances(everybody, scale)
     ratios = ratios.nan_to_num(torch.inf)  # of two equal examples nobody can say which one was recovered
     size = len(data.train)
-    return Audit(
+    return Evaluation(
         **about,
         dataset=data.name,
         classes=data.classes,

@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from exhume.errors import ExhumeError
+from exhume.core.errors import ExhumeError
 
 
 def match(distances: Float[Tensor, "candidate example"], how: str = "greedy") -> Int[Tensor, "pair 2"]:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from exhume.errors import counted
+from exhume.core.errors import counted
 from exhume.evaluation.calibration import odds
-from exhume.records import Audit, Comparison, Level
+from exhume.records import Comparison, Evaluation, Level
 from exhume.records.comparison import CERTIFIED_WITHIN, EXACT, GOOD
 
 BEYOND_CHANCE = 0.01
@@ -47,24 +47,24 @@ class Verdict:
     detail: str
 
 
-def verdict(audit: Audit) -> Verdict:
+def verdict(evaluation: Evaluation) -> Verdict:
     """Say in plain words what an audit found, each count with its null."""
-    if audit.train is None:
-        return _without_data(audit)
-    if audit.certified_examples:
-        return _proven(audit, audit.train)
-    otherwise = _without_proof(audit, audit.train)
-    return _unmatched(audit, audit.train, otherwise) if audit.certified else otherwise
+    if evaluation.train is None:
+        return _without_data(evaluation)
+    if evaluation.certified_examples:
+        return _proven(evaluation, evaluation.train)
+    otherwise = _without_proof(evaluation, evaluation.train)
+    return _unmatched(evaluation, evaluation.train, otherwise) if evaluation.certified else otherwise
 
 
-def plural(audit: Audit) -> str:
+def plural(evaluation: Evaluation) -> str:
     """Name what was recovered: images, or the records of a table."""
-    return "images" if audit.found.inputs.ndim > 2 else "records"
+    return "images" if evaluation.found.inputs.ndim > 2 else "records"
 
 
-def value_unit(audit: Audit) -> str:
+def value_unit(evaluation: Evaluation) -> str:
     """Name what errors of values are measured in."""
-    return "its range" if audit.bounds is not None else "its column's deviation"
+    return "its range" if evaluation.bounds is not None else "its column's deviation"
 
 
 NOTHING = "No training input was recovered by this attack; that is no proof of safety."
@@ -73,14 +73,17 @@ NOTHING_BEYOND_CHANCE = (
 )
 
 
-def _without_data(audit: Audit) -> Verdict:
-    candidates = len(audit.found)
-    estimate = audit.training_size_estimate
-    size = "" if estimate is None else f" The weights tell of {_training(estimate, audit)}."
-    if audit.certified:
+def _without_data(evaluation: Evaluation) -> Verdict:
+    candidates = len(evaluation.found)
+    estimate = evaluation.training_size_estimate
+    size = "" if estimate is None else f" The weights tell of {_training(estimate, evaluation)}."
+    if evaluation.certified:
         return Verdict(
             finding=Finding.PROVEN,
-            sentence=f"{_training(audit.certified, audit)} {_were(audit.certified)} recovered, each with a proof.",
+            sentence=(
+                f"{_training(evaluation.certified, evaluation)} {_were(evaluation.certified)} recovered, "
+                "each with a proof."
+            ),
             detail=f"No data was given to check them against, and the proofs need none.{size}",
         )
     return Verdict(
@@ -92,75 +95,77 @@ def _without_data(audit: Audit) -> Verdict:
     )
 
 
-def _without_proof(audit: Audit, train: Comparison) -> Verdict:
+def _without_proof(evaluation: Evaluation, train: Comparison) -> Verdict:
     """Say what is beside certificates."""
-    if train.good and _beats_null(train, audit.holdout):
-        return _recovered(audit, train)
-    for look in _looks(audit):
+    if train.good and _beats_null(train, evaluation.holdout):
+        return _recovered(evaluation, train)
+    for look in _looks(evaluation):
         if look.level.chance < look.limit:
-            return _traces(look, audit, train)
-    return _put_down_to_chance(audit, train)
+            return _traces(look, evaluation, train)
+    return _put_down_to_chance(evaluation, train)
 
 
-def _proven(audit: Audit, train: Comparison) -> Verdict:
-    things = plural(audit)
-    proven, exact = audit.certified_examples or 0, audit.certified_exact or 0
+def _proven(evaluation: Evaluation, train: Comparison) -> Verdict:
+    things = plural(evaluation)
+    proven, exact = evaluation.certified_examples or 0, evaluation.certified_exact or 0
     exactly = " exactly" if exact == proven else ""
     some = "" if exact in (0, proven) else f"; {exact} of them exactly"
     null = (
-        f"Held-out {things} matched as exactly: {audit.holdout.exact}."
-        if audit.holdout
+        f"Held-out {things} matched as exactly: {evaluation.holdout.exact}."
+        if evaluation.holdout
         else "Nothing was held out to measure against."
     )
     recovered = f"{proven} of {len(train)} training {things} {_were(proven)} recovered{exactly}"
     return Verdict(
         finding=Finding.PROVEN,
         sentence=f"{recovered}, each with a proof{some}.",
-        detail=f"Certificates: {audit.certified}{_doubts(audit, train)} "
-        f"Exact means that no value is off by {EXACT:g} of {value_unit(audit)}. {null}",
+        detail=f"Certificates: {evaluation.certified}{_doubts(evaluation, train)} "
+        f"Exact means that no value is off by {EXACT:g} of {value_unit(evaluation)}. {null}",
     )
 
 
-def _unmatched(audit: Audit, train: Comparison, otherwise: Verdict) -> Verdict:
+def _unmatched(evaluation: Evaluation, train: Comparison, otherwise: Verdict) -> Verdict:
     """Say that no certificate is of the data given, which is a warning; and what there is besides certificates."""
-    count = audit.certified
+    count = evaluation.certified
     beside = "" if otherwise.finding is Finding.NOTHING else f" {otherwise.sentence} {otherwise.detail}"
     return Verdict(
         finding=Finding.UNMATCHED,
-        sentence=f"{counted(count, 'certificate')} {_none_matches(count, audit)}.",
-        detail=f"{_evidence(audit, train)}{beside}".lstrip(),
+        sentence=f"{counted(count, 'certificate')} {_none_matches(count, evaluation)}.",
+        detail=f"{_evidence(evaluation, train)}{beside}".lstrip(),
     )
 
 
-def _doubts(audit: Audit, train: Comparison) -> str:
-    count = audit.false_certificates
+def _doubts(evaluation: Evaluation, train: Comparison) -> str:
+    count = evaluation.false_certificates
     if not count:
         return ", none of them false."
-    return f". {count} of them {_none_matches(count, audit)}.{_evidence(audit, train)}"
+    return f". {count} of them {_none_matches(count, evaluation)}.{_evidence(evaluation, train)}"
 
 
-def _none_matches(count: int, audit: Audit) -> str:
+def _none_matches(count: int, evaluation: Evaluation) -> str:
     match, are = ("matches", "it is") if count == 1 else ("match", "they are")
-    return f"{match} none of the training {plural(audit)} given: either the data given is incomplete, or {are} false"
+    return (
+        f"{match} none of the training {plural(evaluation)} given: either the data given is incomplete, or {are} false"
+    )
 
 
-def _evidence(audit: Audit, train: Comparison) -> str:
+def _evidence(evaluation: Evaluation, train: Comparison) -> str:
     """Say what speaks for data that was not given."""
-    said, things, estimate = "", plural(audit), audit.training_size_estimate
+    said, things, estimate = "", plural(evaluation), evaluation.training_size_estimate
     if estimate is not None and estimate > len(train):
-        said += f" The weights tell of {_training(estimate, audit)} and {len(train)} {_were(len(train))} given."
-    if audit.holdout:
-        near = audit.found.certified & (audit.holdout.nearest_errors < CERTIFIED_WITHIN)
+        said += f" The weights tell of {_training(estimate, evaluation)} and {len(train)} {_were(len(train))} given."
+    if evaluation.holdout:
+        near = evaluation.found.certified & (evaluation.holdout.nearest_errors < CERTIFIED_WITHIN)
         strangers = int((near & (train.nearest_errors >= CERTIFIED_WITHIN)).sum())
         if strangers:
             said += f" Certificates that match held-out {things}, as if those were trained on: {strangers}."
-    if not said and not audit.certified_examples:
+    if not said and not evaluation.certified_examples:
         said = " Or the network was trained on other data than was given, or on the same in other units."
     return said
 
 
-def _recovered(audit: Audit, train: Comparison) -> Verdict:
-    things, null = plural(audit), audit.holdout
+def _recovered(evaluation: Evaluation, train: Comparison) -> Verdict:
+    things, null = plural(evaluation), evaluation.holdout
     against = (
         "nothing was held out" if not null else f"{null.good} of {len(null)} held-out {things} are matched as closely"
     )
@@ -180,17 +185,17 @@ class _Look(NamedTuple):
     way: str
 
 
-def _looks(audit: Audit) -> list[_Look]:
+def _looks(evaluation: Evaluation) -> list[_Look]:
     """Return the ways there are, the one that decides first."""
     ways = (
-        (audit.relative, BEYOND_CHANCE, f"measured by the nearest other {plural(audit)[:-1]}"),
-        (audit.calibration, BEYOND_CHANCE_BY_DISTANCE, "by distance alone"),
+        (evaluation.relative, BEYOND_CHANCE, f"measured by the nearest other {plural(evaluation)[:-1]}"),
+        (evaluation.calibration, BEYOND_CHANCE_BY_DISTANCE, "by distance alone"),
     )
     return [_Look(ranks.levels[0], limit, way) for ranks, limit, way in ways if ranks is not None]
 
 
-def _traces(look: _Look, audit: Audit, train: Comparison) -> Verdict:
-    level, things = look.level, plural(audit)
+def _traces(look: _Look, evaluation: Evaluation, train: Comparison) -> Verdict:
+    level, things = look.level, plural(evaluation)
     stand = "stands" if level.recovered == 1 else "stand"
     return Verdict(
         finding=Finding.TRACES,
@@ -199,14 +204,14 @@ def _traces(look: _Look, audit: Audit, train: Comparison) -> Verdict:
         detail=f"{look.way[0].upper()}{look.way[1:]}, they are nearer to a candidate than all but "
         f"{level.fpr:.0%} of held-out {things} (false-positive rate at most {max(level.fpr, level.bound):.1%}); "
         f"with the two sets exchanged: {level.holdout_recovered}. Chance gives as many with probability "
-        f"{level.chance:.2g}.{_matched_as_well(audit, train)}",
+        f"{level.chance:.2g}.{_matched_as_well(evaluation, train)}",
     )
 
 
-def _put_down_to_chance(audit: Audit, train: Comparison) -> Verdict:
+def _put_down_to_chance(evaluation: Evaluation, train: Comparison) -> Verdict:
     """Say that nothing was found, and why counts in the table that are not zero do not say otherwise."""
-    seen = [look for look in _looks(audit) if look.level.recovered]
-    well = _matched_as_well(audit, train)
+    seen = [look for look in _looks(evaluation) if look.level.recovered]
+    well = _matched_as_well(evaluation, train)
     if seen:
         counts = ", ".join(
             f"{look.level.recovered} {look.way} (chance gives as many with probability {look.level.chance:.2g}; "
@@ -214,23 +219,26 @@ def _put_down_to_chance(audit: Audit, train: Comparison) -> Verdict:
             for look in seen
         )
         nearer = f"nearer to a candidate than all but {seen[0].level.fpr:.0%} of held-out ones"
-        said = f"Training {plural(audit)} {nearer}: {counts}."
-    elif audit.relative is not None:
-        fpr = audit.relative.levels[0].fpr
-        said = f"No training {plural(audit)[:-1]} is nearer to a candidate than all but {fpr:.0%} of held-out ones."
+        said = f"Training {plural(evaluation)} {nearer}: {counts}."
+    elif evaluation.relative is not None:
+        fpr = evaluation.relative.levels[0].fpr
+        said = (
+            f"No training {plural(evaluation)[:-1]} is nearer to a candidate than all but {fpr:.0%} of held-out ones."
+        )
     else:
         said = "Nothing was held out to measure against."
     sentence = NOTHING_BEYOND_CHANCE if seen or well else NOTHING
     return Verdict(finding=Finding.NOTHING, sentence=sentence, detail=said + well)
 
 
-def _matched_as_well(audit: Audit, train: Comparison) -> str:
+def _matched_as_well(evaluation: Evaluation, train: Comparison) -> str:
     """Say that good matches do not count where held-out examples are matched as well."""
-    if not train.good or audit.holdout is None:
+    if not train.good or evaluation.holdout is None:
         return ""
-    null = audit.holdout
+    null = evaluation.holdout
     return (
-        f" Of {len(train)} training {plural(audit)} {train.good} {_were(train.good)} matched with a mean squared error "
+        f" Of {len(train)} training {plural(evaluation)} {train.good} {_were(train.good)} matched with a mean "
+        "squared error "
         f"below {GOOD:g}, and so {_were(null.good)} {null.good} of {len(null)} held-out ones, which chance explains."
     )
 
@@ -242,8 +250,8 @@ def _beats_null(train: Comparison, null: Comparison | None) -> bool:
     return odds(train.good, train.good + null.good, len(train), len(null)) < BEYOND_CHANCE
 
 
-def _training(count: int, audit: Audit) -> str:
-    return f"{count} training {plural(audit) if count != 1 else plural(audit)[:-1]}"
+def _training(count: int, evaluation: Evaluation) -> str:
+    return f"{count} training {plural(evaluation) if count != 1 else plural(evaluation)[:-1]}"
 
 
 def _were(count: int) -> str:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from exhume.errors import ExhumeError
+from exhume.core.errors import ExhumeError
 from exhume.kernels.recursions import Gains, on_diagonal, sweep
 from exhume.models.architecture import Architecture
 from exhume.models.mlp import MLP

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from exhume.errors import ExhumeError
+from exhume.core.errors import ExhumeError
 from exhume.kernels.infinite_ntk import InfiniteNTK
 
 JITTER = 1e-5

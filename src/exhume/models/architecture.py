@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from exhume.errors import ExhumeError, RecordError, in_a_line
+from exhume.core.errors import ExhumeError, RecordError, in_a_line
 
 
 def choose(setting: str, value: str, known: Collection[str]) -> None:
@@ -16,7 +16,7 @@ def choose(setting: str, value: str, known: Collection[str]) -> None:
 
     >>> choose("bias", "some", ("all", "none"))
     Traceback (most recent call last):
-    exhume.errors.ExhumeError: There is no bias 'some'; choose from all, none.
+    exhume.core.errors.ExhumeError: There is no bias 'some'; choose from all, none.
     """
     if value not in known:
         raise ExhumeError(f"There is no {setting} {value!r}; choose from {', '.join(known)}.")

@@ -7,7 +7,7 @@ from typing import get_args
 import torch
 from torch import nn
 
-from exhume.errors import ExhumeError
+from exhume.core.errors import ExhumeError
 from exhume.models.architecture import Architecture, choose
 from exhume.models.initialisation import lecun_normal_
 from exhume.models.mlp import ACTIVATIONS, Activation

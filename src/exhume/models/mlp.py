@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from exhume.errors import ExhumeError
+from exhume.core.errors import ExhumeError
 from exhume.models.architecture import Architecture, choose
 from exhume.models.initialisation import lecun_normal_, torch_uniform_
 

@@ -1,277 +1,106 @@
-"""The verdict's evidence: what was found, beside the truth and beside the null."""
+"""Everything an audit of one network hands over: what was tried, why, from which start, and what each attack found."""
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
-from numbers import Integral, Real
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
-from jaxtyping import Float
-from torch import Tensor
+from exhume.records.evaluation import Evaluation
 
-from exhume.records.comparison import CERTIFIED_WITHIN, EXACT, Comparison
-from exhume.records.reconstruction import Outcome, Reconstruction
-from exhume.records.record import Bounds, Record, fits, pair
-from exhume.storage import group, load_bundle, save_bundle, ungroup
 
-SCHEMA_VERSION = 1
-"""Of ``audit.json``; a key that changes its meaning or goes away raises it, a new key does not."""
+class Applicability(StrEnum):
+    """Whether an attack applies to a network."""
+
+    APPLIES = "applies"
+    WITH_CAVEATS = "applies with caveats"
+    DOES_NOT = "does not apply"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Level:
-    """What counts as recovered at one false-positive rate, and how far the held-out set vouches for that rate."""
+class Assessment:
+    """Whether one attack applies, why, and what became of it."""
 
-    fpr: float
-    """The rate asked for: at most this fraction of held-out examples lies nearer."""
-    recovered: int
-    """Training examples nearer to a candidate than all but this fraction of held-out examples."""
-    holdout_recovered: int
-    """The same with the two sets exchanged: a draw from the null."""
-    bound: float
-    """The false-positive rate the held-out set can vouch for; above ``fpr`` when that set is small."""
-    chance: float
-    """The probability of so many recovered examples, or more, if the attack knew nothing."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Calibration(Record):
-    """How far training examples stand out from held-out ones by a score that is small for what was recovered."""
-
-    scores: Float[Tensor, " example"]
-    """Of each training example, what the ranks are taken of; infinite where nothing is near."""
-    p_values: Float[Tensor, " example"]
-    """Of each training example, under the null that it is one more held-out example."""
-    false_positive_rates: Float[Tensor, " point"]
-    true_positive_rates: Float[Tensor, " point"]
-    """Together with the rates above, the ROC."""
-    auc: float
-    null_size: int
-    """How many held-out examples the ranks are taken among."""
-    levels: tuple[Level, ...]
-
-    @property
-    def smallest_fpr(self) -> float:
-        """The smallest false-positive rate that so many held-out examples can resolve."""
-        return 1 / (self.null_size + 1)
-
-    def level(self, fpr: float) -> Level:
-        """Return the level at one of the rates that were evaluated."""
-        return next(level for level in self.levels if math.isclose(level.fpr, fpr))
+    attack: str
+    """The name the command line uses."""
+    applies: Applicability
+    reasons: tuple[str, ...] = ()
+    """Why it does not apply, or what to keep in mind when it does; a sentence each."""
+    settings: str = ""
+    """The attack as Python writes it."""
+    fate: str = ""
+    """What became of it: that it ran, or why it did not; empty when nobody tried."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Audit(Record):
-    """What an attack found, how near it came to the training data, and the same scores on data nobody trained on.
+@dataclass(frozen=True, kw_only=True)
+class StartCandidate:
+    """How far a network resembles one start that it may have grown out of."""
 
-    Where the data is unknown (``train`` is None), what the attacker proves is all there is.
-    An audit holds training examples: keep its file as you keep the data.
-    """
+    name: str
+    """Such as ``seed 42``, or the name of a file."""
+    distance: float
+    """The norm of the change from this start, relative to the norm of the final weights; about 1.4 for strangers."""
+    correlation: float
+    """Of the final weights with this start, over all weights that a start draws at random; 0 for strangers."""
+    log10_p: float
+    """The probability of such a correlation for a start drawn independently, as a power of ten."""
+    rank: int | None = None
+    """Of the first trained layer's change, where it is below what the layer allows: the trace of a training set."""
+    full_rank: int | None = None
+    """What the layer allows."""
 
-    found: Reconstruction
-    dataset: str | None = None
-    classes: tuple[str, ...] = ()
-    features: tuple[str, ...] | None = None
-    bounds: Bounds | None = None
-    train: Comparison | None = None
-    holdout: Comparison | None = None
-    calibration: Calibration | None = None
-    """Ranks of the distance to the nearest candidate; None when the data is unknown or nothing was held out."""
-    relative: Calibration | None = None
-    """Ranks of the same distance divided by the distance to the nearest other real example.
 
-    Some examples are near to anything (a black picture); this asks whether a candidate is nearer than the rest of the
-    world is, so one such example does not set the bar for all.
-    """
-    confidence_auc: float | None = None
-    """How well the attacker's own confidence tells good candidates from bad; None when all are of one kind."""
-    matching: str = "greedy"
-    given: Mapping[str, Any] = field(default_factory=dict)
-    """The threat model: what the attacker held, as JSON values."""
-    network: Mapping[str, float] = field(default_factory=dict)
-    """Findings about the network itself: ``kernel_distance``, ``train_accuracy``, ``test_accuracy``."""
-    versions: Mapping[str, str] = field(default_factory=dict)
+@dataclass(frozen=True, kw_only=True)
+class StartEvidence:
+    """Which start a network grew out of, and how sure that is."""
+
+    candidates: tuple[StartCandidate, ...]
+    """The likeliest first, as many as are worth showing."""
+    tried: int
+    """How many starts were compared; the p-values pay for all that would have been."""
+    stand_ins: tuple[str, ...] = ()
+    """Weights the start does not have (a new head), for which the final ones stand in."""
 
     @property
-    def certified(self) -> int:
-        """How many candidates carry a proof."""
-        return int(self.found.certified.sum())
+    def best(self) -> StartCandidate:
+        """The likeliest start."""
+        return self.candidates[0]
 
     @property
-    def false_certificates(self) -> int | None:
-        """How many proofs match none of the training examples given; None when the data is unknown."""
-        if self.train is None:
-            return None
-        return int((self.found.certified & (self.train.nearest_errors >= CERTIFIED_WITHIN)).sum())
-
-    @property
-    def certified_examples(self) -> int | None:
-        """How many training examples have a true proof; None when the data is unknown."""
-        return self._proven_within(CERTIFIED_WITHIN)
-
-    @property
-    def certified_exact(self) -> int | None:
-        """How many training examples were recovered exactly and with a proof; None when the data is unknown."""
-        return self._proven_within(EXACT)
-
-    @property
-    def training_size_estimate(self) -> int | None:
-        """How many training examples the attacker believes there were."""
-        estimate = self.found.diagnostics.get("training_size_estimate")
-        return None if estimate is None else int(estimate)
-
-    def _proven_within(self, tolerance: float) -> int | None:
-        if self.train is None:
-            return None
-        true = self.found.certified & (self.train.nearest_errors < tolerance)
-        return len(set(self.train.nearest_examples[true].tolist()))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what ``audit.json`` holds, for machines; ``docs/reference/audit-json.md`` explains every key."""
-        found, train = self.found, self.train
-        findings = {
-            "schema_version": SCHEMA_VERSION,
-            "dataset": self.dataset,
-            "attack": found.attack,
-            "seed": found.seed,
-            "seconds": found.seconds,
-            "outcome": found.outcome.value,
-            "message": found.message,
-            "candidates": len(found),
-            "training_size": None if train is None else len(train),
-            "holdout_size": None if self.holdout is None else len(self.holdout),
-            "training_size_estimate": self.training_size_estimate,
-            "certified": self.certified,
-            "certified_examples": self.certified_examples,
-            "certified_exact": self.certified_exact,
-            "false_certificates": self.false_certificates,
-            "matching": self.matching,
-            **_scores(train, ""),
-            **_scores(self.holdout, "holdout_"),
-            **_ranks(self.calibration, ""),
-            **_ranks(self.relative, "relative_"),
-            "confidence_auc": self.confidence_auc,
-            "candidate_confidence": found.confidence,
-            "candidate_certified": found.certified,
-            "candidate_p_values": found.p_values,
-            "candidate_nearest": None if train is None else train.nearest_examples,
-            "candidate_max_error": None if train is None else train.nearest_errors,
-            "kernel_distance": self.network.get("kernel_distance"),
-            "train_accuracy": self.network.get("train_accuracy"),
-            "test_accuracy": self.network.get("test_accuracy"),
-            "threat_model": self.given,
-            "diagnostics": found.diagnostics,
-            "versions": self.versions,
-        }
-        return {key: plain(value) for key, value in findings.items()}
-
-    def save(self, path: Path | str) -> None:
-        """Save as one file, training examples included."""
-        values, tensors = _split(self)
-        for name in _PARTS:
-            part: Record | None = values.pop(name, None)
-            if part is not None:
-                values[name], part_tensors = _split(part)
-                tensors |= ungroup(name, part_tensors)
-        save_bundle(Path(path), "audit", values, tensors)
-
-    @classmethod
-    def load(cls, path: Path | str) -> "Audit":
-        """Load what :meth:`save` wrote."""
-        values, tensors = load_bundle(Path(path), "audit")
-        with fits(path, "audit"):
-            parts: dict[str, Any] = {name: values[name] | group(tensors, name) for name in _PARTS if name in values}
-            return cls(**values | {name: _PARTS[name](part) for name, part in parts.items()} | _tuples(values))
+    def is_clear(self) -> bool:
+        """Whether chance, with so many starts tried, does not explain the likeliest one."""
+        return self.best.log10_p < CLEAR_START
 
 
-def _reconstruction(part: dict[str, Any]) -> Reconstruction:
-    return Reconstruction(**part | {"outcome": Outcome(part["outcome"])})
+CLEAR_START = -6.0
+"""Below this power of ten a resemblance is not put down to chance."""
 
 
-def _comparison(part: dict[str, Any]) -> Comparison:
-    return Comparison(**part)
+@dataclass(frozen=True, kw_only=True)
+class Price:
+    """What one change of the weights before release costs, and what it saves, measured on the audited network."""
+
+    change: str
+    """In words: ``rounded to float16``."""
+    certified: int | None
+    """None when the attack was stopped before its end, so that nobody knows."""
+    recovered: int | None = None
+    """Training examples matched well (``good``); None when the data is unknown, or the attack was stopped."""
+    accuracy: float | None = None
+    """On data never seen; None when the data is unknown."""
+    note: str = ""
+    """Why the attack did not run or come to its end, where it did not."""
 
 
-def _calibration(part: dict[str, Any]) -> Calibration:
-    return Calibration(**part | {"levels": tuple(Level(**level) for level in part["levels"])})
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """The audit of one network by every attack that applies."""
 
-
-def _tuples(values: dict[str, Any]) -> dict[str, Any]:
-    features = values.get("features")
-    return {
-        "classes": tuple(values["classes"]),
-        "features": None if features is None else tuple(features),
-        "bounds": pair(values.get("bounds")),
-    }
-
-
-_PARTS: dict[str, Callable[[dict[str, Any]], Record]] = {
-    "found": _reconstruction,
-    "train": _comparison,
-    "holdout": _comparison,
-    "calibration": _calibration,
-    "relative": _calibration,
-}
-
-
-def plain(value: Any) -> Any:
-    """Turn tensors and what JSON cannot hold into what it can: a number that is not finite becomes None.
-
-    >>> plain({"psnr": [30.0, float("inf")], "shape": (1, 8)})
-    {'psnr': [30.0, None], 'shape': [1, 8]}
-    """
-    if isinstance(value, Tensor):
-        return plain(value.tolist())
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if value is None or isinstance(value, bool | str):
-        return value
-    if isinstance(value, Integral):
-        return int(value)
-    if isinstance(value, Real):
-        return float(value) if math.isfinite(value) else None
-    return str(value)
-
-
-def _scores(beside: Comparison | None, prefix: str) -> dict[str, Any]:
-    names = ("curve", "ssim", "ncc", "psnr", "max_error", "good", "fine", "exact", "similar", "pairs")
-    return {prefix + name: None if beside is None else getattr(beside, name) for name in names}
-
-
-def _ranks(calibration: Calibration | None, prefix: str) -> dict[str, Any]:
-    return {prefix + name: None if calibration is None else read(calibration) for name, read in _RANKS.items()}
-
-
-def _by_rate(read: Callable[[Level], float]) -> Callable[[Calibration], dict[str, float]]:
-    return lambda calibration: {f"{level.fpr:g}": read(level) for level in calibration.levels}
-
-
-_RANKS: dict[str, Callable[[Calibration], Any]] = {
-    "p_values": lambda calibration: calibration.p_values,
-    "recovered_at_fpr": _by_rate(lambda level: level.recovered),
-    "holdout_recovered_at_fpr": _by_rate(lambda level: level.holdout_recovered),
-    "tpr_at_fpr": lambda calibration: {
-        f"{level.fpr:g}": level.recovered / len(calibration.p_values) for level in calibration.levels
-    },
-    "fpr_bound": _by_rate(lambda level: level.bound),
-    "chance": _by_rate(lambda level: level.chance),
-    "smallest_fpr": lambda calibration: calibration.smallest_fpr,
-    "null_size": lambda calibration: calibration.null_size,
-    "auc": lambda calibration: calibration.auc,
-    "roc": lambda calibration: {
-        "fpr": calibration.false_positive_rates,
-        "tpr": calibration.true_positive_rates,
-    },
-}
-
-
-def _split(record: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    every = {f.name: getattr(record, f.name) for f in fields(record)}
-    tensors = {name: value for name, value in every.items() if isinstance(value, Tensor)}
-    values = {name: value for name, value in every.items() if name not in tensors and value is not None}
-    if isinstance(record, Calibration):
-        values["levels"] = [asdict(level) for level in record.levels]
-    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}, tensors
+    evaluations: Mapping[str, Evaluation]
+    """What each attack found, by name, in the order they ran."""
+    assessments: tuple[Assessment, ...] = ()
+    """Of every known attack, the cheapest first."""
+    start: StartEvidence | None = None
+    prices: tuple[Price, ...] = ()
+    """Of changes before release, where they were asked for; the first is no change at all."""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    """What else it takes to repeat the audit, as JSON values."""

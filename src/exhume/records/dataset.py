@@ -6,8 +6,8 @@ from pathlib import Path
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from exhume.core.storage import group, load_bundle, save_bundle, ungroup
 from exhume.records.record import Bounds, Record, check_bounds, check_lengths, fits, pair, present
-from exhume.storage import group, load_bundle, save_bundle, ungroup
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

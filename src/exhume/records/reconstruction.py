@@ -9,8 +9,8 @@ from typing import Any
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from exhume.core.storage import load_bundle, save_bundle
 from exhume.records.record import Record, check_lengths, fits
-from exhume.storage import load_bundle, save_bundle
 
 
 class Outcome(StrEnum):

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from exhume.errors import ExhumeError, RecordError, in_a_line
+from exhume.core.errors import ExhumeError, RecordError, in_a_line
 
 Bounds = tuple[float | int, float | int]
 """The lowest and the highest value; int stands beside float so that checks of types at run time let (0, 1) pass."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from exhume.evaluation.verdict import Finding
-from exhume.records import Dossier
+from exhume.records import Audit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,18 +14,18 @@ class Advice:
     why: str
 
 
-def advice(dossier: Dossier, finding: Finding) -> list[Advice]:
+def advice(audit: Audit, finding: Finding) -> list[Advice]:
     """Return what to do next, for a dossier with this finding."""
     if finding is Finding.UNTESTED:
         return [_SUPPLY]
-    knew_start = any(audit.given.get("initial weights") for audit in dossier.audits.values())
+    knew_start = any(evaluation.given.get("initial weights") for evaluation in audit.evaluations.values())
     if finding in (Finding.NOTHING, Finding.UNPROVEN):
         return [_NO_SEAL, *([] if knew_start else [_TRY_STARTS]), _HOLD_OUT]
-    searched = dossier.start is not None and dossier.start.tried > 1
+    searched = audit.start is not None and audit.start.tried > 1
     first = [_FOUND_START if searched else _HIDE_START] if knew_start else []
-    is_measured = any(price.certified is not None for price in dossier.prices)
+    is_measured = any(price.certified is not None for price in audit.prices)
     coarser = _COARSER_MEASURED if is_measured else _COARSER
-    complete = [_COMPLETE] if any(audit.false_certificates for audit in dossier.audits.values()) else []
+    complete = [_COMPLETE] if any(evaluation.false_certificates for evaluation in audit.evaluations.values()) else []
     return [_DO_NOT_RELEASE, *complete, *first, _MORE_EXAMPLES, _PRIVATE, coarser, _AGAIN]
 
 

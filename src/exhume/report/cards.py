@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from exhume.evaluation.verdict import plural
-from exhume.records import Audit
+from exhume.records import Evaluation
 from exhume.records.comparison import GOOD
 from exhume.report.exhibits import Exhibit, picture, pictures
 from exhume.report.scores import below, number
@@ -18,16 +18,16 @@ COLUMNS_MOST = 60
 """Columns of a table shown for each record."""
 
 
-def card(exhibit: Exhibit, audit: Audit, attack: str, place: int) -> dict[str, Any]:
+def card(exhibit: Exhibit, evaluation: Evaluation, attack: str, place: int) -> dict[str, Any]:
     """Return what the template says of one exhibit; numbers stay numbers for whoever sorts or filters the page."""
-    columns = audit.features or tuple(f"value {place}" for place in range(exhibit.recovered.numel()))
+    columns = evaluation.features or tuple(f"value {place}" for place in range(exhibit.recovered.numel()))
     sides = {"recovered": exhibit.recovered, "trained on": exhibit.original, "nearest held out": exhibit.stranger}
     present = {word: values for word, values in sides.items() if values is not None}
-    are_pictures = pictures(audit)
+    are_pictures = pictures(evaluation)
     return {
         "name": f"candidate {exhibit.candidate}"
         if exhibit.example is None
-        else f"{plural(audit)[:-1]} {exhibit.example}",
+        else f"{plural(evaluation)[:-1]} {exhibit.example}",
         "attack": attack,
         "place": place,
         "example": exhibit.candidate if exhibit.example is None else exhibit.example,
@@ -35,14 +35,14 @@ def card(exhibit: Exhibit, audit: Audit, attack: str, place: int) -> dict[str, A
         "kind": _kind(exhibit),
         "certified": exhibit.certified,
         "false": exhibit.false_certificate,
-        "proof": _certificate(exhibit, audit),
+        "proof": _certificate(exhibit, evaluation),
         "sureness": exhibit.confidence,
         "confidence": number(exhibit.confidence),
         "mean_square": exhibit.mean_square,
         "max_error": exhibit.max_error,
         "error": None if exhibit.max_error is None else number(exhibit.max_error),
         "rank_p": exhibit.rank_p,
-        "images": {word: png(values, audit) for word, values in present.items()} if are_pictures else {},
+        "images": {word: png(values, evaluation) for word, values in present.items()} if are_pictures else {},
         "rows": [] if are_pictures else [
             (column, *(number(float(values.flatten()[index])) for values in present.values()))
             for index, column in enumerate(columns[:COLUMNS_MOST])
@@ -59,17 +59,17 @@ def _kind(exhibit: Exhibit) -> str:
     return "good" if exhibit.mean_square is not None and exhibit.mean_square < GOOD else "other"
 
 
-def _certificate(exhibit: Exhibit, audit: Audit) -> str | None:
+def _certificate(exhibit: Exhibit, evaluation: Evaluation) -> str | None:
     if not exhibit.certified:
         return None
     if exhibit.false_certificate:
-        return f"certificate that matches none of the training {plural(audit)} given"
+        return f"certificate that matches none of the training {plural(evaluation)} given"
     p_value = "" if exhibit.certificate_p is None else f", {below(exhibit.certificate_p)}"
-    return f"certified: this {plural(audit)[:-1]} was in the training set{p_value}"
+    return f"certified: this {plural(evaluation)[:-1]} was in the training set{p_value}"
 
 
-def png(values: Float[Tensor, "..."], audit: Audit) -> str:
+def png(values: Float[Tensor, "..."], evaluation: Evaluation) -> str:
     """Return one picture as an address that holds its bytes."""
     buffer = io.BytesIO()
-    Image.fromarray(picture(values, audit.bounds)).save(buffer, "PNG")
+    Image.fromarray(picture(values, evaluation.bounds)).save(buffer, "PNG")
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"

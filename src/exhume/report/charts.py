@@ -4,7 +4,7 @@ import re
 
 from markupsafe import Markup
 
-from exhume.records import Audit
+from exhume.records import Evaluation
 from exhume.report import figures
 
 THEME = {
@@ -17,16 +17,16 @@ THEME = {
 """What each colour of the figures is called in the page's style, and what it is in the dark."""
 
 
-def chart(name: str, audit: Audit, *, label: str, prefix: str) -> Markup | None:
+def chart(name: str, evaluation: Evaluation, *, label: str, prefix: str) -> Markup | None:
     """Return a figure as an ``svg`` element that follows the page's light and dark; None when it has no material.
 
     Args:
         name: of the figure.
-        audit: what to draw.
+        evaluation: what to draw.
         label: what the figure shows, for those who do not see it.
         prefix: keeps the names inside apart from those of other figures of the page.
     """
-    drawn = figures.FIGURES[name](audit)
+    drawn = figures.FIGURES[name](evaluation)
     if drawn is None:
         return None
     svg = figures.render(drawn, "svg").decode()

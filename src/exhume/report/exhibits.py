@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from exhume.records import Audit
+from exhume.records import Evaluation
 from exhume.records.comparison import CERTIFIED_WITHIN
 
 
@@ -40,27 +40,27 @@ class Exhibit:
         return self.certified and self.max_error is not None and self.max_error >= CERTIFIED_WITHIN
 
 
-def exhibits(audit: Audit) -> list[Exhibit]:
+def exhibits(evaluation: Evaluation) -> list[Exhibit]:
     """Return what to show, certified recoveries first, then the most telling first.
 
     A certified candidate stands beside its nearest training example; every other training example beside the
     candidate it was matched with. Most telling is what a candidate comes nearest to for its surroundings: a face
     before a black picture. Without data the candidates stand alone, the surest first.
     """
-    found, train = audit.found, audit.train
+    found, train = evaluation.found, evaluation.train
     certified = found.certified.nonzero()[:, 0].tolist()
     if train is None:
         rest = [c for c in found.confidence.argsort(descending=True, stable=True).tolist() if not found.certified[c]]
-        return [_alone(audit, candidate) for candidate in certified + rest]
+        return [_alone(evaluation, candidate) for candidate in certified + rest]
     proven = [(c, e) for c in certified if (e := int(train.nearest_examples[c])) >= 0]
     shown = {example for _, example in proven}
     matched = [(c, e) for c, e in train.pairs.tolist() if not found.certified[c] and e not in shown]
-    beside = [_beside(audit, candidate, example) for candidate, example in proven + matched]
+    beside = [_beside(evaluation, candidate, example) for candidate, example in proven + matched]
     return sorted(beside, key=lambda one: (not one.certified, one.telling, one.mean_square))
 
 
-def _alone(audit: Audit, candidate: int) -> Exhibit:
-    found = audit.found
+def _alone(evaluation: Evaluation, candidate: int) -> Exhibit:
+    found = evaluation.found
     return Exhibit(
         candidate=candidate,
         recovered=found.inputs[candidate],
@@ -70,22 +70,22 @@ def _alone(audit: Audit, candidate: int) -> Exhibit:
     )
 
 
-def _beside(audit: Audit, candidate: int, example: int) -> Exhibit:
-    train, holdout, ranks = audit.train, audit.holdout, audit.relative
+def _beside(evaluation: Evaluation, candidate: int, example: int) -> Exhibit:
+    train, holdout, ranks = evaluation.train, evaluation.holdout, evaluation.relative
     assert train is not None
-    if audit.found.certified[candidate]:
+    if evaluation.found.certified[candidate]:
         square, error = train.nearest_distances[candidate], train.nearest_errors[candidate]
     else:
         row = int((train.pairs[:, 0] == candidate).nonzero()[0, 0])
         square, error = train.curve[row], train.max_error[row]
     label = int(train.labels[example])
     return Exhibit(
-        **vars(_alone(audit, candidate))
+        **vars(_alone(evaluation, candidate))
         | {
             "example": example,
             "original": train.examples[example],
             "stranger": holdout.examples[holdout.nearest_examples[candidate]] if holdout and len(holdout) else None,
-            "label": audit.classes[label] if label < len(audit.classes) else str(label),
+            "label": evaluation.classes[label] if label < len(evaluation.classes) else str(label),
             "mean_square": float(square) / max(1, train.examples[example].numel()),
             "max_error": float(error),
             "rank_p": None if ranks is None else float(ranks.p_values[example]),
@@ -94,9 +94,9 @@ def _beside(audit: Audit, candidate: int, example: int) -> Exhibit:
     )
 
 
-def pictures(audit: Audit) -> bool:
+def pictures(evaluation: Evaluation) -> bool:
     """Tell whether the inputs can be shown as pictures; what has one axis is a row of a table."""
-    return audit.found.inputs.ndim in (3, 4) and min(audit.found.inputs.shape[-2:]) > 1
+    return evaluation.found.inputs.ndim in (3, 4) and min(evaluation.found.inputs.shape[-2:]) > 1
 
 
 def picture(values: Float[Tensor, "..."], bounds: tuple[float, float] | None) -> UInt8[np.ndarray, "height width rgb"]:

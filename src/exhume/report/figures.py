@@ -14,11 +14,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from exhume.core.storage import write_atomically
 from exhume.evaluation.verdict import plural
-from exhume.records import Audit
+from exhume.records import Evaluation
 from exhume.records.comparison import FINE, GOOD
 from exhume.report.exhibits import Exhibit, exhibits, picture, pictures
-from exhume.storage import write_atomically
 
 INK, MUTED, GRID = "#262320", "#6e675d", "#e3ddd2"
 TRAINED, HELD_OUT = "#b3491f", "#3f6a8a"
@@ -26,15 +26,15 @@ GALLERY_MOST, GALLERY_COLUMNS = 60, 10
 PNG_DPI = 160
 
 
-def figures(audit: Audit) -> dict[str, Figure]:
+def figures(evaluation: Evaluation) -> dict[str, Figure]:
     """Draw every figure the audit has material for, by name."""
-    drawn = {name: draw(audit) for name, draw in FIGURES.items()}
+    drawn = {name: draw(evaluation) for name, draw in FIGURES.items()}
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
-def save_figures(audit: Audit, folder: Path | str) -> list[Path]:
+def save_figures(evaluation: Evaluation, folder: Path | str) -> list[Path]:
     """Write every figure as PNG and SVG into ``folder`` and return the paths."""
-    return [path for name, figure in figures(audit).items() for path in save_figure(figure, Path(folder) / name)]
+    return [path for name, figure in figures(evaluation).items() for path in save_figure(figure, Path(folder) / name)]
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
@@ -56,13 +56,13 @@ def render(figure: Figure, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def gallery(audit: Audit) -> Figure | None:
+def gallery(evaluation: Evaluation) -> Figure | None:
     """Draw recoveries above the training images they give away, certified ones framed; None for tables."""
-    shown = exhibits(audit)[:GALLERY_MOST] if pictures(audit) else []
+    shown = exhibits(evaluation)[:GALLERY_MOST] if pictures(evaluation) else []
     if not shown:
         return None
-    rows = 1 if audit.train is None else 2
-    tiles = [_tile(exhibit, audit) for exhibit in shown]
+    rows = 1 if evaluation.train is None else 2
+    tiles = [_tile(exhibit, evaluation) for exhibit in shown]
     height, width = tiles[0].shape[0] // rows, tiles[0].shape[1]
     gap = max(2, width // 6)
     columns = min(GALLERY_COLUMNS, len(tiles))
@@ -90,19 +90,21 @@ def gallery(audit: Audit) -> Figure | None:
         for row, word in enumerate(("recovered", "trained on")[:rows]):
             middle = line * step_y + (row + 0.5) * height
             axes.text(-0.1 * unit, middle, word, ha="right", va="center", fontsize=8, color=MUTED)
-    proof = "framed: certified without seeing the data" if audit.certified else "no recovery carries a proof"
-    axes.text(0, -0.14 * unit, proof, ha="left", va="bottom", fontsize=9, color=TRAINED if audit.certified else MUTED)
+    proof = "framed: certified without seeing the data" if evaluation.certified else "no recovery carries a proof"
+    axes.text(
+        0, -0.14 * unit, proof, ha="left", va="bottom", fontsize=9, color=TRAINED if evaluation.certified else MUTED
+    )
     return figure
 
 
-def curve(audit: Audit) -> Figure | None:
+def curve(evaluation: Evaluation) -> Figure | None:
     """Draw the reconstruction curve against the same curve on held-out data; None when the data is unknown."""
-    if audit.train is None or len(audit.train.curve) == 0:
+    if evaluation.train is None or len(evaluation.train.curve) == 0:
         return None
     figure, axes = plain_axes(right=0.85)
-    size = audit.train.examples[0].numel()
+    size = evaluation.train.examples[0].numel()
     floor = 1e-7 * size  # an exact copy has no logarithm; ten thousand times finer than fine is exact enough
-    for beside, colour, name in ((audit.train, TRAINED, "trained on"), (audit.holdout, HELD_OUT, "held out")):
+    for beside, colour, name in ((evaluation.train, TRAINED, "trained on"), (evaluation.holdout, HELD_OUT, "held out")):
         if beside is None or len(beside.curve) == 0:
             continue
         heights = beside.curve.clamp(min=floor).numpy()
@@ -117,20 +119,23 @@ def curve(audit: Audit) -> Figure | None:
             color=MUTED, fontsize=8, ha="right",
         )  # fmt: skip
     axes.set_yscale("log")
-    axes.set_xlabel(f"{plural(audit)}, nearest first")
+    axes.set_xlabel(f"{plural(evaluation)}, nearest first")
     axes.set_ylabel("squared distance")
     axes.margins(x=0.02)
     return figure
 
 
-def roc(audit: Audit) -> Figure | None:
+def roc(evaluation: Evaluation) -> Figure | None:
     """Draw true against false positives, with what the held-out set cannot resolve shaded; None without a null."""
-    if audit.calibration is None or audit.relative is None:
+    if evaluation.calibration is None or evaluation.relative is None:
         return None
     figure, axes = plain_axes()
     axes.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
-    axes.axvspan(0, audit.calibration.smallest_fpr, color=GRID, linewidth=0)
-    ways = ((audit.calibration, INK, "by distance"), (audit.relative, TRAINED, "measured by its surroundings"))
+    axes.axvspan(0, evaluation.calibration.smallest_fpr, color=GRID, linewidth=0)
+    ways = (
+        (evaluation.calibration, INK, "by distance"),
+        (evaluation.relative, TRAINED, "measured by its surroundings"),
+    )
     for place, (ranks, colour, name) in enumerate(ways):
         rates = ranks.false_positive_rates.numpy(), ranks.true_positive_rates.numpy()
         axes.plot(*rates, color=colour, linewidth=2, clip_on=False)
@@ -140,21 +145,21 @@ def roc(audit: Audit) -> Figure | None:
     return figure
 
 
-def spectrum(audit: Audit) -> Figure | None:
+def spectrum(evaluation: Evaluation) -> Figure | None:
     """Draw the singular values an attack found, those it takes for training examples in colour; None without any."""
-    values = np.array(audit.found.diagnostics.get("singular_values") or [], dtype=float)
+    values = np.array(evaluation.found.diagnostics.get("singular_values") or [], dtype=float)
     if values.size == 0 or not (values > 0).any():
         return None
     figure, axes = plain_axes()
     heights = np.clip(values, values[values > 0].min(), None)
-    rank = audit.training_size_estimate or 0
+    rank = evaluation.training_size_estimate or 0
     places = np.arange(1, len(values) + 1)
     axes.scatter(places[:rank], heights[:rank], s=10, color=TRAINED, linewidths=0)
     axes.scatter(places[rank:], heights[rank:], s=10, color=MUTED, linewidths=0)
     if 0 < rank < len(values):
         axes.axvline(rank + 0.5, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
         axes.annotate(
-            f"{rank} training {plural(audit)}", (rank + 0.5, 0.94), (6, 0), xycoords=("data", "axes fraction"),
+            f"{rank} training {plural(evaluation)}", (rank + 0.5, 0.94), (6, 0), xycoords=("data", "axes fraction"),
             textcoords="offset points", color=TRAINED, fontsize=9, va="top",
         )  # fmt: skip
     axes.set_yscale("log")
@@ -163,7 +168,7 @@ def spectrum(audit: Audit) -> Figure | None:
     return figure
 
 
-FIGURES: dict[str, Callable[[Audit], Figure | None]] = {
+FIGURES: dict[str, Callable[[Evaluation], Figure | None]] = {
     "gallery": gallery,
     "curve": curve,
     "roc": roc,
@@ -192,6 +197,6 @@ def quieten(axes: Axes) -> None:
     axes.set_axisbelow(True)
 
 
-def _tile(exhibit: Exhibit, audit: Audit) -> np.ndarray:
+def _tile(exhibit: Exhibit, evaluation: Evaluation) -> np.ndarray:
     shown = [exhibit.recovered] if exhibit.original is None else [exhibit.recovered, exhibit.original]
-    return np.concatenate([picture(image, audit.bounds) for image in shown])
+    return np.concatenate([picture(image, evaluation.bounds) for image in shown])

@@ -10,10 +10,11 @@ from typing import Any
 
 from markupsafe import Markup
 
-from exhume.evaluation.dossier import lead, verdict
+from exhume.core.storage import write_atomically
+from exhume.evaluation.overall import lead, verdict
 from exhume.evaluation.verdict import Finding, plural
 from exhume.evaluation.verdict import verdict as verdict_of_one
-from exhume.records import Audit, Dossier
+from exhume.records import Audit, Evaluation
 from exhume.report.advice import advice
 from exhume.report.bench import bench
 from exhume.report.cards import card, png
@@ -22,7 +23,6 @@ from exhume.report.exhibits import exhibits, pictures
 from exhume.report.pages import page_template
 from exhume.report.risk import risks
 from exhume.report.scores import number, scores
-from exhume.storage import write_atomically
 
 SHOWN_MOST = 200
 """Recoveries of one attack on a page; more would make it slow to open and say nothing new."""
@@ -30,7 +30,7 @@ RISKS_MOST = 500
 """Training examples in the table of risks."""
 
 
-def report(found: Audit | Dossier, path: Path | str) -> None:
+def report(found: Evaluation | Audit, path: Path | str) -> None:
     """Write an audit, or the dossier of all attacks on a network, as one HTML page that opens offline.
 
     The page shows training examples: share it as you would share the data.
@@ -38,20 +38,20 @@ def report(found: Audit | Dossier, path: Path | str) -> None:
     write_atomically(Path(path), page(found).encode())
 
 
-def page(found: Audit | Dossier) -> str:
+def page(found: Evaluation | Audit) -> str:
     """Return the HTML of the report."""
-    dossier = Dossier(audits={"": found}) if isinstance(found, Audit) else found
-    first, spoken = lead(dossier), verdict(dossier)
-    order = [] if first is None else [first, *(name for name in dossier.audits if name != first)]
+    audit = Audit(evaluations={"": found}) if isinstance(found, Evaluation) else found
+    first, spoken = lead(audit), verdict(audit)
+    order = [] if first is None else [first, *(name for name in audit.evaluations if name != first)]
     return _TEMPLATE.render(
-        dossier=dossier,
-        audit=None if first is None else dossier.audits[first],
+        audit=audit,
+        evaluation=None if first is None else audit.evaluations[first],
         verdict=spoken,
-        acts=[_act(name, dossier.audits[name], number) for number, name in enumerate(order)],
-        attacks=_attacks(dossier),
-        threat=None if first is None else _threat(dossier.audits[first]),
-        risks=_risks(dossier, first),
-        advice=advice(dossier, spoken.finding),
+        acts=[_act(name, audit.evaluations[name], number) for number, name in enumerate(order)],
+        attacks=_attacks(audit),
+        threat=None if first is None else _threat(audit.evaluations[first]),
+        risks=_risks(audit, first),
+        advice=advice(audit, spoken.finding),
         bench=bench() if spoken.finding in _GRAVE else None,
         number=number,
         script=Markup(_SCRIPT),
@@ -69,38 +69,42 @@ _SCRIPT_HASH = "sha256-" + base64.b64encode(hashlib.sha256(_SCRIPT.encode()).dig
 _TEMPLATE = page_template("exhume.report", "template.html")
 
 
-def _act(name: str, audit: Audit, place: int) -> dict[str, Any]:
+def _act(name: str, evaluation: Evaluation, place: int) -> dict[str, Any]:
     """Return everything the page shows of one attack."""
-    shown, rows = exhibits(audit), {score.name: score for score in scores(audit)}
+    shown, rows = exhibits(evaluation), {score.name: score for score in scores(evaluation)}
     return {
         "name": name,
         "id": f"attack-{place}",
-        "audit": audit,
-        "found": audit.found,
-        "things": plural(audit),
-        "verdict": verdict_of_one(audit),
+        "evaluation": evaluation,
+        "found": evaluation.found,
+        "things": plural(evaluation),
+        "verdict": verdict_of_one(evaluation),
         "scores": list(rows.values()),
         "tiles": [rows[tile] for tile in _TILES if tile in rows][:4],
-        "pictures": pictures(audit),
-        "cards": [card(exhibit, audit, name, place) for place, exhibit in enumerate(shown[:SHOWN_MOST])],
+        "pictures": pictures(evaluation),
+        "cards": [card(exhibit, evaluation, name, place) for place, exhibit in enumerate(shown[:SHOWN_MOST])],
         "left_out": max(0, len(shown) - SHOWN_MOST),
-        "charts": {kind: chart(kind, audit, label=label, prefix=f"{kind}{place}") for kind, label in _labels(audit)},
-        "about_network": _about_network(audit),
+        "charts": {
+            kind: chart(kind, evaluation, label=label, prefix=f"{kind}{place}") for kind, label in _labels(evaluation)
+        },
+        "about_network": _about_network(evaluation),
         "diagnostics": {
-            name.replace("_", " "): _words(value) for name, value in audit.found.diagnostics.items() if _short(value)
+            name.replace("_", " "): _words(value)
+            for name, value in evaluation.found.diagnostics.items()
+            if _short(value)
         },
     }
 
 
-def _labels(audit: Audit) -> list[tuple[str, str]]:
+def _labels(evaluation: Evaluation) -> list[tuple[str, str]]:
     """Say what each figure shows, for those who do not see it."""
-    train, null = audit.train, audit.holdout
+    train, null = evaluation.train, evaluation.holdout
     counts = "" if train is None else f" Training examples below the line marked good: {train.good} of {len(train)}."
     held = "" if null is None else f" Held out: {null.good} of {len(null)}."
-    areas = "" if audit.calibration is None or audit.relative is None else (
-        f" Area {audit.calibration.auc:.3f}, measured by surroundings {audit.relative.auc:.3f}."
+    areas = "" if evaluation.calibration is None or evaluation.relative is None else (
+        f" Area {evaluation.calibration.auc:.3f}, measured by surroundings {evaluation.relative.auc:.3f}."
     )  # fmt: skip
-    gap = f", with a gap after {audit.training_size_estimate}" if audit.training_size_estimate else ""
+    gap = f", with a gap after {evaluation.training_size_estimate}" if evaluation.training_size_estimate else ""
     return [
         ("curve", "Reconstruction curve: squared distance of each matched training example, ascending, against the "
          f"same for held-out examples.{counts}{held}"),
@@ -109,23 +113,23 @@ def _labels(audit: Audit) -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-def _attacks(dossier: Dossier) -> list[dict[str, Any]]:
+def _attacks(audit: Audit) -> list[dict[str, Any]]:
     """Return a row for every attack that is known of: whether it applies, what became of it, what it found."""
-    assessed = {one.attack: one for one in dossier.assessments}
-    names = [*assessed, *(name for name in dossier.audits if name not in assessed)]
+    assessed = {one.attack: one for one in audit.assessments}
+    names = [*assessed, *(name for name in audit.evaluations if name not in assessed)]
     return [
         {
             "name": name or "attack",
             "one": assessed.get(name),
-            "audit": dossier.audits.get(name),
-            "sentence": verdict_of_one(dossier.audits[name]).sentence if name in dossier.audits else None,
+            "evaluation": audit.evaluations.get(name),
+            "sentence": verdict_of_one(audit.evaluations[name]).sentence if name in audit.evaluations else None,
         }
         for name in names
     ]
 
 
-def _threat(audit: Audit) -> dict[str, Any]:
-    given = audit.given
+def _threat(evaluation: Evaluation) -> dict[str, Any]:
+    given = evaluation.given
     return {
         "held": [name for name, value in given.items() if value is True],
         "withheld": [name for name, value in given.items() if value is False],
@@ -135,12 +139,12 @@ def _threat(audit: Audit) -> dict[str, Any]:
     }
 
 
-def _risks(dossier: Dossier, first: str | None) -> dict[str, Any]:
-    rows = risks(dossier.audits)
-    train = None if first is None else dossier.audits[first].train
+def _risks(audit: Audit, first: str | None) -> dict[str, Any]:
+    rows = risks(audit.evaluations)
+    train = None if first is None else audit.evaluations[first].train
     thumbs: dict[int, str] = {}
-    if first is not None and train is not None and pictures(dossier.audits[first]):
-        thumbs = {row.example: png(train.examples[row.example], dossier.audits[first]) for row in rows[:RISKS_MOST]}
+    if first is not None and train is not None and pictures(audit.evaluations[first]):
+        thumbs = {row.example: png(train.examples[row.example], audit.evaluations[first]) for row in rows[:RISKS_MOST]}
     return {
         "rows": rows[:RISKS_MOST],
         "counts": {
@@ -151,13 +155,13 @@ def _risks(dossier: Dossier, first: str | None) -> dict[str, Any]:
     }
 
 
-def _about_network(audit: Audit) -> dict[str, str]:
+def _about_network(evaluation: Evaluation) -> dict[str, str]:
     facts = {
-        "examples the weights tell of": audit.training_size_estimate,
-        "kernel distance over training": audit.network.get("kernel_distance"),
-        "accuracy on training data": audit.network.get("train_accuracy"),
-        "accuracy on data never seen": audit.network.get("test_accuracy"),
-        "area under the attacker's confidence": audit.confidence_auc,
+        "examples the weights tell of": evaluation.training_size_estimate,
+        "kernel distance over training": evaluation.network.get("kernel_distance"),
+        "accuracy on training data": evaluation.network.get("train_accuracy"),
+        "accuracy on data never seen": evaluation.network.get("test_accuracy"),
+        "area under the attacker's confidence": evaluation.confidence_auc,
     }
     return {name: number(value) for name, value in facts.items() if value is not None}
 

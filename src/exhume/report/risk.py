@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from exhume.records import Audit
+from exhume.records import Evaluation
 from exhume.records.comparison import CERTIFIED_WITHIN, GOOD
 
 
@@ -37,21 +37,21 @@ class ExampleRisk:
     """Of its rank among held-out examples, measured by its surroundings."""
 
 
-def risks(audits: Mapping[str, Audit]) -> list[ExampleRisk]:
+def risks(evaluations: Mapping[str, Evaluation]) -> list[ExampleRisk]:
     """Return every training example with its gravest finding, the gravest first; nothing where the data is unknown."""
-    known = {name: audit for name, audit in audits.items() if audit.train is not None}
+    known = {name: evaluation for name, evaluation in evaluations.items() if evaluation.train is not None}
     if not known:
         return []
-    every = [_one_attack(name, audit) for name, audit in known.items()]
+    every = [_one_attack(name, evaluation) for name, evaluation in known.items()]
     sizes = {len(rows) for rows in every}
     gravest = [min(rows, key=_gravity) for rows in zip(*every, strict=True)] if len(sizes) == 1 else every[0]
     return sorted(gravest, key=_gravity)
 
 
-def _one_attack(name: str, audit: Audit) -> list[ExampleRisk]:
-    train, ranks = audit.train, audit.relative
+def _one_attack(name: str, evaluation: Evaluation) -> list[ExampleRisk]:
+    train, ranks = evaluation.train, evaluation.relative
     assert train is not None
-    is_true = audit.found.certified & (train.nearest_errors < CERTIFIED_WITHIN)
+    is_true = evaluation.found.certified & (train.nearest_errors < CERTIFIED_WITHIN)
     proven = set(train.nearest_examples[is_true].tolist())
     squares = (train.example_distances / max(1, train.examples[:1].numel())).tolist()
     p_values = None if ranks is None else ranks.p_values.tolist()
@@ -70,7 +70,7 @@ def _one_attack(name: str, audit: Audit) -> list[ExampleRisk]:
         rows.append(
             ExampleRisk(
                 example=example,
-                label=audit.classes[label] if label < len(audit.classes) else str(label),
+                label=evaluation.classes[label] if label < len(evaluation.classes) else str(label),
                 risk=risk,
                 attack=name,
                 mean_square=square,

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from exhume.evaluation.verdict import value_unit
-from exhume.records import Audit, Calibration
+from exhume.records import Calibration, Evaluation
 from exhume.records.comparison import EXACT, FINE, GOOD, SIMILAR
 
 
@@ -24,14 +24,14 @@ class Score:
     """How probable such a number is if the attack knew nothing, where that is known."""
 
 
-def scores(audit: Audit) -> list[Score]:
+def scores(evaluation: Evaluation) -> list[Score]:
     """Return the rows an audit has numbers for, the strongest claims first."""
-    rows = [_certified(audit)] if audit.certified else []
-    train, null = audit.train, audit.holdout
+    rows = [_certified(evaluation)] if evaluation.certified else []
+    train, null = evaluation.train, evaluation.holdout
     if train is None:
         return rows
     for name, meaning in (
-        ("exact", f"no value off by {EXACT:g} of {value_unit(audit)}"),
+        ("exact", f"no value off by {EXACT:g} of {value_unit(evaluation)}"),
         ("fine", f"mean squared error a value below {FINE:g}"),
         ("good", f"mean squared error a value below {GOOD:g}"),
         ("similar", f"structural similarity above {SIMILAR:g}"),
@@ -40,8 +40,8 @@ def scores(audit: Audit) -> list[Score]:
             held_out = "–" if null is None else number(getattr(null, name))
             rows.append(Score(name=name, meaning=meaning, trained=number(getattr(train, name)), held_out=held_out))
     nearer = "nearer to a candidate than all but this fraction of held-out ones"
-    rows += _ranked(audit.calibration, "nearer than", nearer)
-    rows += _ranked(audit.relative, "stands out from", f"measured by the nearest other example, {nearer}")
+    rows += _ranked(evaluation.calibration, "nearer than", nearer)
+    rows += _ranked(evaluation.relative, "stands out from", f"measured by the nearest other example, {nearer}")
     for name, meaning in (
         ("curve", "squared distance of matched pairs, median"),
         ("max_error", "largest error of any value, median"),
@@ -86,12 +86,12 @@ def below(p_value: float) -> str:
     return f"p < 1e{exponent}"
 
 
-def _certified(audit: Audit) -> Score:
+def _certified(evaluation: Evaluation) -> Score:
     return Score(
         name="certified",
         meaning="carries a proof that needs no data",
-        trained=number(audit.certified if audit.train is None else audit.certified_examples),
-        held_out="–" if audit.train is None else f"{audit.false_certificates} unmatched",
+        trained=number(evaluation.certified if evaluation.train is None else evaluation.certified_examples),
+        held_out="–" if evaluation.train is None else f"{evaluation.false_certificates} unmatched",
     )
 
 

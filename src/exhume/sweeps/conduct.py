@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from exhume.errors import ExhumeError
-from exhume.progress import Progress, silent
-from exhume.storage import write_atomically
+from exhume.core.errors import ExhumeError
+from exhume.core.progress import Progress, silent
+from exhume.core.storage import write_atomically
 from exhume.sweeps.page import page
 from exhume.sweeps.plan import Sweep
 from exhume.sweeps.table import Table, as_csv
@@ -28,7 +28,7 @@ class Engine(Protocol):
     """What runs jobs: here or elsewhere, one or many at a time."""
 
     def check(self) -> None:
-        """Raise :class:`~exhume.errors.ExhumeError` when the engine cannot run at all."""
+        """Raise :class:`~exhume.core.errors.ExhumeError` when the engine cannot run at all."""
         ...
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Record]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from exhume.errors import ExhumeError, in_a_line
+from exhume.core.errors import ExhumeError, in_a_line
 from exhume.sweeps.plan import Resources
 from exhume.sweeps.work import Job, Record, carry_out, failure
 

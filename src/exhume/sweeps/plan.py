@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from exhume.errors import ExhumeError
-from exhume.training.resumption import fingerprint
+from exhume.core.checkpoint import fingerprint
+from exhume.core.errors import ExhumeError
 from exhume.version import __version__
 
 Settings = Mapping[str, Any]

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from exhume.errors import ExhumeError, in_a_line
-from exhume.storage import write_json
+from exhume.core.errors import ExhumeError, in_a_line
+from exhume.core.storage import write_json
 from exhume.version import __version__
 
 Command = Callable[[Sequence[str]], int]

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from exhume.errors import ExhumeError, counted
-from exhume.progress import Progress
-from exhume.storage import group, ungroup
+from exhume.core.checkpoint import Checkpoint
+from exhume.core.errors import ExhumeError, counted
+from exhume.core.progress import Progress
+from exhume.core.storage import group, ungroup
 from exhume.training.losses import Loss
-from exhume.training.resumption import Checkpoint
 from exhume.training.settings import Training
 
 REPORT_STEPS = 100

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from exhume.errors import ExhumeError
+from exhume.core.errors import ExhumeError
 from exhume.records import Dataset, Split
 
 Outputs = Float[Tensor, "example output"]

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from exhume.devices import resolve_device
-from exhume.errors import ExhumeError
+from exhume.core.devices import resolve_device
+from exhume.core.errors import ExhumeError
+from exhume.core.progress import Progress, silent
 from exhume.models.architecture import Architecture
 from exhume.models.mlp import MLP
-from exhume.progress import Progress, silent
 from exhume.records import Dataset, Victim
 from exhume.training.losses import LOSSES
 from exhume.training.prediction import accuracy, predict

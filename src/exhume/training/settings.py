@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
-from exhume.errors import ExhumeError
+from exhume.core.errors import ExhumeError
 from exhume.models.architecture import choose
 from exhume.training.losses import LOSSES
 

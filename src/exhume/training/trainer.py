@@ -11,19 +11,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from exhume.devices import resolve_device
-from exhume.errors import ExhumeError
+from exhume.core.checkpoint import Checkpoint, fingerprint
+from exhume.core.devices import resolve_device
+from exhume.core.errors import ExhumeError
+from exhume.core.progress import Progress, silent
 from exhume.models.architecture import Architecture
 from exhume.models.linearised import Linearised
 from exhume.models.mlp import MLP
-from exhume.progress import Progress, silent
 from exhume.records import Dataset, Victim
 from exhume.records.record import fits
 from exhume.training.descent import Descent
 from exhume.training.lazy import lazily_trained, lazy_flow
 from exhume.training.losses import LOSSES
 from exhume.training.prediction import accuracy, predict
-from exhume.training.resumption import Checkpoint, fingerprint
 from exhume.training.settings import Training
 from exhume.training.step_size import fast_lr
 from exhume.version import __version__

@@ -1,0 +1,149 @@
+"""Stationarity as a problem: which inputs and multipliers make up the weights? Mathematics only, no loop.
+
+Weights that a long training on a cross-entropy has led to a point of maximal margin, or that weight decay holds at
+rest, are themselves a sum of gradients at the training inputs: ``θ = Σ_j Σ_c d_jc ∇θ f_c(x_j; θ)``. Nobody needs to
+know where they started.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from exhume.attacks.stationarity.multipliers import Multipliers
+from exhume.attacks.weight_difference.problem import UNIT_PROBES, box_of, moved_into
+from exhume.clues.search_space import SearchSpace
+from exhume.clues.start_noise import parted
+from exhume.gradient_sums.dense import DenseSums, Sharpness, Sums
+from exhume.gradient_sums.sums import GradientSums, WeighedSums, gradient_sums, squared_residual
+from exhume.records import AttackerView
+
+Free = Float[Tensor, "candidate free"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KktProblem:
+    """``‖θ − Σ_j Σ_c d_jc ∇θ f_c(x_j; θ)‖²`` plus a soft box around inputs and a floor under multipliers."""
+
+    sums: GradientSums
+    target: Sums
+    """The weights themselves, the first layer's in coordinates where the sums are."""
+    space: SearchSpace
+    multipliers: Multipliers
+    box: tuple[Float[Tensor, " value"], Float[Tensor, " value"]] | None
+    box_weight: float = 1.0
+    floor_weight: float = 5.0
+    unit: float = 1.0
+    """By which multipliers are multiplied, so that one of order one suits the weights."""
+    metric: Float[Tensor, "coordinate coordinate"] | None = None
+    """How the first layer's residual is measured; see :func:`~exhume.attacks.weight_difference.problem.balanced`."""
+    in_coordinates: bool = True
+    """Whether the sums take coordinates of the space; otherwise they take inputs."""
+
+    @classmethod
+    def of(
+        cls,
+        view: AttackerView,
+        space: SearchSpace,
+        multipliers: Multipliers,
+        *,
+        box_weight: float = 1.0,
+        floor_weight: float = 5.0,
+        unit: float = 1.0,
+        balance: float = 0.0,
+        upper_layers: float = 1.0,
+        dtype: torch.dtype = torch.float32,
+    ) -> "KktProblem":
+        """Pose the problem of a view's final weights; nothing else of the view is looked at.
+
+        ``upper_layers`` is how much squares above the first layer count.
+        """
+        sums = gradient_sums(view, [view.final], dtype, gates_only=True)
+        target = [view.final[name].double() for name in sums.names]
+        metric, in_coordinates = None, isinstance(sums, DenseSums)
+        if isinstance(sums, DenseSums):
+            sums, target[0], metric = moved_into(space, sums, target[0], balance)
+        if upper_layers != 1.0:
+            first, _ = parted(sums.names)
+            sums = WeighedSums(sums, tuple(1.0 if name in first else upper_layers**0.5 for name in sums.names))
+            target = list(sums.weighed(tuple(target)))
+        return cls(
+            sums=sums,
+            in_coordinates=in_coordinates,
+            target=tuple(weight.to(dtype) for weight in target),
+            space=space,
+            multipliers=multipliers,
+            box=box_of(view, dtype),
+            box_weight=box_weight,
+            floor_weight=floor_weight,
+            unit=unit,
+            metric=None if metric is None else metric.to(dtype),
+        )
+
+    @property
+    def size(self) -> float:
+        """The squared norm of the weights as they count, what explaining nothing leaves over."""
+        return float(sum(weight.double().square().sum() for weight in self.target))
+
+    def inputs(self, free: Free) -> Float[Tensor, "candidate value"]:
+        """Return flat network inputs."""
+        return self.space.inputs(self.space.coordinates(free))
+
+    def duals(self, free: Free, raw: Tensor) -> Float[Tensor, "candidate output"]:
+        """Return what multiplies the gradients of each candidate."""
+        return self.unit * self.multipliers.duals(self._network, self._arguments(free), raw)[0]
+
+    def objective(
+        self, free: Free, raw: Tensor, sharpness: Sharpness, floor: Float[Tensor, ""]
+    ) -> tuple[Float[Tensor, ""], tuple[Tensor, Tensor]]:
+        """Return the value at coordinates and raw multipliers, and its gradients by both."""
+        at = self._arguments(free)
+        duals, pull = self.multipliers.duals(self._network, at, raw)
+        value, to_arguments, to_duals = squared_residual(
+            self.sums, self.target, at, self.unit * duals[None], sharpness, self.metric
+        )
+        by_duals, to_raw = pull(self.unit * to_duals[0])
+        to_arguments = to_arguments if by_duals is None else to_arguments + by_duals
+        to_free = self.space.release(to_arguments if self.in_coordinates else self.space.pull(to_arguments))
+        if self.box is not None and self.box_weight > 0:
+            inputs = self.inputs(free)
+            violation = inputs - inputs.clamp(*self.box)
+            value = value + self.box_weight * violation.square().sum()
+            to_free = to_free + self.space.release(self.space.pull(2 * self.box_weight * violation))
+        shortfall, to_shortfall = self.multipliers.penalty(raw, floor)
+        return value + self.floor_weight * shortfall, (to_free, to_raw + self.floor_weight * to_shortfall)
+
+    def residual(self, free: Free, raw: Tensor, sharpness: Sharpness = None) -> Float[Tensor, ""]:
+        """Return which part of the squared weights is unexplained, penalties and balance left aside.
+
+        Trainings come to rest with many inputs exactly on the edge of units, where the gradient is anything between off
+        and on; gates of some softness explain such weights better than sharp ones.
+        """
+        duals = self.duals(free, raw)[None]
+        left = squared_residual(self.sums, self.target, self._arguments(free), duals, sharpness, None)[0]
+        return left / self.size
+
+    def with_natural_unit(self, free: Free, candidates: int) -> "KktProblem":
+        """Return the same problem with multipliers counted in the size they should have, given gradients at ``free``.
+
+        If ``n`` gradients of norm ``g`` at right angles add up to the weights, each has the weight ``‖θ‖/(g·√n)``.
+        """
+        at = self._arguments(free[:UNIT_PROBES])
+        outputs = self._network(at).shape[1]
+        squares = []
+        for number in range(len(at)):
+            duals = at.new_zeros(1, 1, outputs)
+            duals[0, 0, number % outputs] = 1.0
+            alone = self.sums(at[number : number + 1], duals, None)[0]
+            squares.append(sum(float(part.square().sum()) for part in alone))
+        mean = sum(squares) / len(squares)
+        return replace(self, unit=(self.size / (mean * candidates)) ** 0.5) if mean > 0 else self
+
+    def _network(self, at: Tensor) -> Tensor:
+        return self.sums.outputs(at)[0]
+
+    def _arguments(self, free: Tensor) -> Tensor:
+        """Return what the sums take: dense ones were moved into the space, others take inputs."""
+        coordinates = self.space.coordinates(free)
+        return coordinates if self.in_coordinates else self.space.inputs(coordinates)

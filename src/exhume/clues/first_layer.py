@@ -1,0 +1,137 @@
+"""The first layer that training changed: what it weighed before and after, and which inputs can have moved it.
+
+Under (S)GD, with or without momentum and mini-batches and for any loss and any layers above, a dense layer moves only
+inside the span of its inputs: ``[ΔW; Δb] = Σ_i [x_i; 1] γ_iᵀ``. Everything in this room starts from that fact.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from exhume.core.errors import Refusal
+from exhume.models.structure import Step, first_trained
+from exhume.records import AttackerView, Weights
+
+FLAT_SIDED = ("relu", "relu6")
+"""Activations whose derivative is exactly zero on one side."""
+
+Signals = Callable[[Float[Tensor, "candidate unit"]], Float[Tensor, "candidate output unit"]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstLayer:
+    """Both ends of the training of one dense layer, in float64; the bias, where there is one, as a last column.
+
+    With a bias an input ``x`` is carried as ``[x, 1]``.
+    """
+
+    name: str
+    activation: str | None
+    """The lower-case name of the activation that alone takes the layer's output; None where there is none."""
+    reads_input: bool
+    """Whether the layer reads the network's raw input; otherwise it reads frozen features."""
+    has_bias: bool
+    before: Float[Tensor, "unit value"]
+    after: Float[Tensor, "unit value"]
+    weight_scale: float = 1.0
+    """By which the layer multiplies its weights on use (NTK parameterisation); ``before`` and ``after`` include it."""
+    kept: float = 1.0
+    """The factor by which weight decay shrank the initial weights; 1 without weight decay."""
+
+    @property
+    def change(self) -> Float[Tensor, "value unit"]:
+        """The part of the movement that inputs caused, ``Σ_i [x_i; 1] γ_iᵀ``, one column a unit."""
+        moved = (self.after - self.kept * self.before).T
+        # A scaled weight moves by scale·γxᵀ and acts through the scale once more; the bias is not scaled.
+        moved[: self.input_size] /= self.weight_scale**2
+        return moved
+
+    @property
+    def input_size(self) -> int:
+        """The number of values in one input of the layer."""
+        return self.before.shape[1] - int(self.has_bias)
+
+    def with_decay(self, kept: float) -> "FirstLayer":
+        """Return the same layer with the weight-decay factor set."""
+        return replace(self, kept=kept)
+
+
+def first_layer(view: AttackerView) -> FirstLayer:
+    """Read the first trained layer off a view, or refuse with the reason.
+
+    Raises:
+        Refusal: without initial weights, when nothing changed, or when the first trained layer is not dense.
+    """
+    if view.initial is None:
+        raise Refusal("This attack compares two ends of a training, and the view has no initial weights.")
+    initial, final = view.initial, view.final
+    changed = {name for name in final if not torch.equal(initial[name].double(), final[name].double())}
+    if not changed:
+        raise Refusal("The initial and the final weights are the same: nothing was trained.")
+    found = first_trained(view.model, changed)
+    if found is None:
+        raise Refusal("The structure of this model cannot be read (torch.fx cannot trace it).")
+    step, following = found
+    if step.layer is None:
+        raise Refusal(
+            f"The first trained layer, {step.name!r}, is not a dense layer; its inputs cannot be read off it."
+        )
+    return FirstLayer(
+        name=step.name,
+        activation=following.name if following is not None and following.kind == "activation" else None,
+        reads_input=_reads_input(view, step),
+        has_bias=step.layer.bias is not None and step.layer.bias in changed,
+        before=_augmented(initial, step, changed),
+        after=_augmented(final, step, changed),
+        weight_scale=step.layer.weight_scale,
+    )
+
+
+def _augmented(weights: Weights, step: Step, changed: set[str]) -> Tensor:
+    """Return the layer's effective weights with its bias, where it was trained, as a last column."""
+    assert step.layer is not None
+    weight = weights[step.layer.weight].double() * step.layer.weight_scale
+    if step.layer.bias is None or step.layer.bias not in changed:
+        return weight
+    return torch.cat([weight, weights[step.layer.bias].double()[:, None]], dim=1)
+
+
+def _reads_input(view: AttackerView, step: Step) -> bool:
+    """Tell whether the layer's input is the raw network input, by watching it on a probe."""
+    probe = torch.arange(1.0, view.input_size + 1).reshape(1, *view.input_shape)
+    seen: list[Tensor] = []
+    model = view.module(view.final).float().cpu()
+    layer = model.get_submodule(step.name) if step.name else model
+    handle = layer.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0].detach()))
+    try:
+        with torch.no_grad():
+            model(probe)
+    finally:
+        handle.remove()
+    return seen[0].numel() == probe.numel() and torch.equal(seen[0].flatten(), probe.flatten())
+
+
+def backward_signals(view: AttackerView, weights: Weights, layer: FirstLayer) -> Signals:
+    """Return the function from the layer's pre-activations to ``∂f_c/∂z``, whatever lies above the layer."""
+    model = view.module({name: w.double() if w.is_floating_point() else w for name, w in weights.items()})
+    module: nn.Module = model.get_submodule(layer.name) if layer.name else model
+
+    def signals(activity: Tensor) -> Tensor:
+        leaf = activity.detach().to(next(model.parameters()).dtype).requires_grad_()
+        handle = module.register_forward_hook(lambda *_: leaf)
+        try:
+            with torch.enable_grad():
+                idle = torch.zeros(len(leaf), *view.input_shape, dtype=leaf.dtype, device=leaf.device)
+                outputs = model(idle).reshape(len(leaf), -1)
+                columns = [
+                    torch.autograd.grad(outputs[:, c].sum(), leaf, retain_graph=c + 1 < outputs.shape[1])[0]
+                    for c in range(outputs.shape[1])
+                ]
+        finally:
+            handle.remove()
+        return torch.stack(columns, dim=1).to(activity.dtype)
+
+    return signals

@@ -1,0 +1,1 @@
+"""Core: errors, progress, files, devices and checkpoints, which every other package builds on."""

@@ -1,0 +1,81 @@
+"""One file per record: tensors as safetensors, everything else as JSON in its header. Never a pickle.
+
+One file can be replaced in one step, so a reader sees the old record or the new one and nothing between.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors
+from safetensors.torch import save as serialise
+from torch import Tensor
+
+from exhume.core.errors import RecordError, in_a_line
+
+FORMAT = "exhume-1"
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write ``content`` to ``path`` so that the file is either whole or untouched, even when the disk fills up."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)  # noqa: PTH101 - mkstemp's private mode would hide results from a reader
+        os.replace(name, path)  # noqa: PTH105 - the atomic step itself
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, values: Mapping[str, Any]) -> None:
+    """Write JSON for machines, atomically, with numbers JSON cannot hold (NaN) refused."""
+    write_atomically(path, (json.dumps(values, indent=2, allow_nan=False) + "\n").encode())
+
+
+def save_bundle(path: Path, kind: str, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Save named tensors and JSON values as one safetensors file of the given kind."""
+    try:
+        header = {"format": FORMAT, "kind": kind, "values": json.dumps(values, allow_nan=False)}
+    except (TypeError, ValueError) as error:
+        raise RecordError(f"A {kind} with values that JSON cannot hold cannot be saved ({error}).") from error
+    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    write_atomically(path, serialise(plain, metadata=header))
+
+
+def load_bundle(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Load what :func:`save_bundle` wrote, or say in one sentence what is wrong with the file."""
+    if not path.is_file():
+        raise RecordError(f"There is no {kind} file at {path}.")
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        values = json.loads(header.get("values", "null"))
+    except (safetensors.SafetensorError, ValueError, OSError, RecursionError) as error:
+        raise RecordError(f"{path} is truncated or not a safetensors file ({in_a_line(error)}).") from error
+    if header.get("format") != FORMAT or header.get("kind") != kind or not isinstance(values, dict):
+        raise RecordError(f"{path} is not a saved {kind} of this version of exhume ({FORMAT}).")
+    return values, tensors
+
+
+def group(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Take the tensors under ``prefix/``, with the prefix removed.
+
+    >>> import torch
+    >>> sorted(group({"final/w": torch.ones(1), "initial/w": torch.zeros(1)}, "final"))
+    ['w']
+    """
+    return {name[len(prefix) + 1 :]: tensor for name, tensor in tensors.items() if name.startswith(prefix + "/")}
+
+
+def ungroup(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Put tensors under ``prefix/``; the inverse of :func:`group`."""
+    return {f"{prefix}/{name}": tensor for name, tensor in tensors.items()}

@@ -1,0 +1,1 @@
+"""Optimise: the loop that minimises an objective for one run or many."""

@@ -1,0 +1,174 @@
+"""Grids of trials: sources, sizes, widths and variants of training, each over several splits."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from exhume.attacks.weight_difference.weight_difference import Precision, WeightDifference
+from exhume.studies.study import Bench
+from exhume.studies.trial import Trial, at_hand
+from exhume.training.settings import Schedule
+
+READ_AT = 20
+"""How many points of a curve a result gives; more is for the figure."""
+Row = dict[str, Any]
+"""What one trial gave: the numbers of :func:`~exhume.studies.trial.measured` and which trial it was."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A way to train; figures show one row of panels for each."""
+
+    name: str
+    ten_classes: bool = False
+    linearised: bool = False
+    stop_loss: float | None = None
+    """None: the grid's."""
+
+
+STANDARD = Variant(name="standard")
+LINEARISED = Variant(name="linearised", linearised=True)
+EARLY = Variant(name="stopped at a loss of 0.01", stop_loss=1e-2)
+TEN_CLASSES = Variant(name="ten classes", ten_classes=True)
+TEN_CLASSES_LINEARISED = Variant(name="ten classes, linearised", ten_classes=True, linearised=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How hard networks are trained and attacked."""
+
+    candidates: float = 2.0
+    """For every training image; the paper takes two."""
+    steps: int = 800
+    precision: Precision = "float32"
+    stop_loss: float = 1e-6
+    schedule: Schedule = "fast"
+    published: bool = False
+    """Whether to attack by the paper's recipe: every pixel free, and whatever steps are asked for at one rate."""
+
+    def attack(self, size: int, *, linearised: bool = False) -> WeightDifference:
+        """Return the attack on a network trained on so many images."""
+        published = WeightDifference.published()
+        # The paper compares trainings; a search that suits itself to how crowded a network is would blur that.
+        base = published if self.published else WeightDifference(midway=0.0)
+        if linearised:
+            # Our own, sharper gates are more exact where everything is resolved, and resolve less where not.
+            base = replace(base, sharpness=published.sharpness)
+        return replace(
+            base, candidates=max(1, round(self.candidates * size)), steps=self.steps, precision=self.precision
+        )
+
+
+PAPER = Effort(steps=80_000, stop_loss=1e-10, schedule="paper", published=True)
+"""The setting of Loo et al. (2023): a million small steps of training, 80 000 of attack."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """Settings of every figure that varies size and width."""
+
+    sources: tuple[str, ...]
+    """``"mnist or digits"`` is the first of the two that is here."""
+    sizes: tuple[int, ...]
+    widths: tuple[int, ...]
+    splits: int = 1
+    effort: Effort = Effort()
+
+
+def run_grid(grid: Grid, variants: Sequence[Variant], bench: Bench) -> list[Row]:
+    """Run every trial of a grid."""
+    bench.cells += len(grid.sources) * len(grid.sizes) * len(grid.widths) * len(variants) * grid.splits
+    return [
+        _row(grid, variant, bench, at_hand(source), size, width, bench.seed + split)
+        for source in grid.sources
+        for size in grid.sizes
+        for split in range(grid.splits)
+        for variant in variants
+        for width in grid.widths
+    ]
+
+
+def _row(grid: Grid, variant: Variant, bench: Bench, source: str, size: int, width: int, seed: int) -> Row:
+    trial = Trial(
+        source=source,
+        size=size,
+        width=width,
+        attack=grid.effort.attack(size, linearised=variant.linearised),
+        ten_classes=variant.ten_classes,
+        linearised=variant.linearised,
+        stop_loss=grid.effort.stop_loss if variant.stop_loss is None else variant.stop_loss,
+        schedule=grid.effort.schedule,
+        seed=seed,
+    )
+    which = {"source": source, "variant": variant.name, "size": size, "width": width, "seed": seed}
+    return which | trial.run(bench)
+
+
+def where(rows: Sequence[Row], **values: Any) -> list[Row]:
+    """Return the rows that have these values.
+
+    >>> where([{"size": 10, "width": 8}, {"size": 20, "width": 8}], width=8, size=20)
+    [{'size': 20, 'width': 8}]
+    """
+    return [row for row in rows if all(row[key] == value for key, value in values.items())]
+
+
+def distinct(rows: Sequence[Row], key: str) -> list[Any]:
+    """Return the values of a key, each once, in order of appearance."""
+    return list(dict.fromkeys(row[key] for row in rows))
+
+
+def share(rows: Sequence[Row], key: str = "good") -> float:
+    """Return the share of all training images that count.
+
+    >>> share([{"size": 10, "good": 5}, {"size": 30, "good": 5}])
+    0.25
+    """
+    return sum(int(row[key]) for row in rows) / sum(int(row["size"]) for row in rows)
+
+
+def mean_error(row: Row) -> float:
+    """Return the mean of the reconstruction curve, as the paper measures quality."""
+    return float(row["curve"].mean())
+
+
+def mean_curve(rows: Sequence[Row], key: str = "curve") -> Tensor:
+    """Return the mean of curves over splits."""
+    return torch.stack([row[key] for row in rows]).mean(0)
+
+
+def grid_numbers(rows: Sequence[Row]) -> list[Row]:
+    """Return rows for ``result.json``, curves at :data:`READ_AT` ranks and to four digits; cells keep them whole."""
+    return [row | _thinned(row) | {"mean_error": mean_error(row)} for row in rows]
+
+
+def _thinned(row: Row) -> Row:
+    ranks = torch.linspace(1, len(row["curve"]), min(len(row["curve"]), READ_AT)).round().long()
+    read = {key: row[key][ranks - 1] for key in ("curve", "null_curve") if len(row[key]) == len(row["curve"])}
+    return {"curve_ranks": ranks.tolist()} | {
+        key: [float(f"{value:.4g}") for value in values.tolist()] for key, values in read.items()
+    }
+
+
+def grid_table(rows: Sequence[Row]) -> tuple[Sequence[str], list[tuple[str, ...]]]:
+    """Return a table for people: good images and mean error by source, variant and size, one column a width."""
+    widths = distinct(rows, "width")
+    head = ("data", "training", "images", *(f"good, width {width}" for width in widths), "held out")
+    lines = []
+    for source in distinct(rows, "source"):
+        for variant in distinct(rows, "variant"):
+            for size in distinct(rows, "size"):
+                cells = where(rows, source=source, variant=variant, size=size)
+                if not cells:
+                    continue
+                good = [f"{_mean(where(cells, width=w), 'good'):.1f}" for w in widths]
+                lines.append((source, variant, str(size), *good, f"{_mean(cells, 'null_good'):.1f}"))
+    return head, lines
+
+
+def _mean(rows: Sequence[Row], key: str) -> float:
+    return statistics.fmean(row[key] for row in rows) if rows else float("nan")

@@ -1,0 +1,92 @@
+"""Reconstruction curves in panels: one row a way to train, one column a size, one line a width, and the null."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from torch import Tensor
+
+from exhume.records.comparison import GOOD
+from exhume.report.figures import GRID, INK, MUTED
+from exhume.studies.drawing import PALETTE
+from exhume.studies.grid import Row, distinct, mean_curve, where
+
+FLOOR = 1e-7
+"""The least mean square a value that is drawn: an exact copy has no logarithm."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """Curves of squared distances, ascending, by name; the null's curve; and how many values an input has."""
+
+    lines: Mapping[str, Tensor]
+    null: Tensor
+    values: int
+
+
+def curve_panels(rows: Sequence[Row]) -> Figure:
+    """Draw the mean curves of one source; the null is the lowest that held-out images reach in any of the lines."""
+    variants, sizes, widths = (distinct(rows, key) for key in ("variant", "size", "width"))
+    figure = Figure(figsize=(1.0 + 2.2 * len(sizes), 1.0 + 1.9 * len(variants)))
+    panels = figure.subplots(len(variants), len(sizes), squeeze=False, sharey=True, sharex="col")
+    for line, variant in enumerate(variants):
+        for column, size in enumerate(sizes):
+            cells = where(rows, variant=variant, size=size)
+            nulls = torch.stack([mean_curve(where(cells, width=width), "null_curve") for width in widths])
+            panel = Panel(
+                lines={f"width {width}": mean_curve(where(cells, width=width)) for width in widths},
+                null=nulls.amin(0),
+                values=cells[0]["values"],
+            )
+            axes = panels[line][column]
+            draw_curves(axes, panel, PALETTE)
+            axes.set_title(f"{size} images" if line == 0 else "", fontsize=9, color=INK)
+            axes.set_ylabel(variant if column == 0 else "", fontsize=9, color=INK)
+    _share_legend(figure, panels[0][0])
+    return figure
+
+
+def curves_beside(panels: Mapping[str, Panel]) -> Figure:
+    """Draw panels side by side."""
+    figure = Figure(figsize=(1.0 + 3.4 * len(panels), 3.4))
+    every = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, (title, panel) in zip(every, panels.items(), strict=True):
+        draw_curves(axes, panel, PALETTE)
+        axes.set_title(title, fontsize=9, color=INK)
+    every[0].set_ylabel("squared distance", fontsize=9, color=INK)
+    _share_legend(figure, every[0])
+    return figure
+
+
+def draw_curves(axes: Axes, panel: Panel, colours: Sequence[str]) -> None:
+    """Draw the curves of a panel, the null beside them, and the bar below which a reconstruction counts as good."""
+    for (name, curve), colour in zip(panel.lines.items(), colours, strict=False):
+        heights = curve.clamp(min=FLOOR * panel.values)
+        axes.plot(range(1, len(curve) + 1), heights, color=colour, linewidth=1.5, label=name)
+    null = range(1, len(panel.null) + 1), panel.null
+    axes.plot(*null, color=MUTED, linewidth=1.2, linestyle=(0, (1, 1.5)), label="held out (null)")
+    axes.axhline(GOOD * panel.values, color=MUTED, linewidth=0.7, linestyle=(0, (6, 3)), label="good below")
+    axes.set_yscale("log")
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(GRID)
+    axes.tick_params(which="both", color=GRID, labelcolor=MUTED, labelsize=7)
+    axes.grid(axis="y", color=GRID, linewidth=0.6)
+
+
+def _share_legend(figure: Figure, axes: Axes) -> None:
+    """Put the names of one panel's lines below all of them, and leave the room in inches that words take."""
+    handles, names = axes.get_legend_handles_labels()
+    width, height = figure.get_size_inches()
+    columns = min(len(names), max(1, int(width / 1.5)))
+    lines = -(-len(names) // columns)
+    figure.legend(handles, names, loc="lower center", ncols=columns, frameon=False, fontsize=8)
+    figure.subplots_adjust(
+        left=0.75 / width, right=1 - 0.1 / width, top=1 - 0.3 / height, bottom=(0.35 + 0.2 * lines) / height,
+        wspace=0.12, hspace=0.15,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Our own studies: where the certificate works, and what defences cost."""

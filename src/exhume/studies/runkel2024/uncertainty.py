@@ -1,0 +1,203 @@
+"""Privacy due to uncertainty? What starts are worth, and when an attacker can tell true from plausible.
+
+Repeats the findings of "Training Data Reconstruction: Privacy due to Uncertainty?" (arXiv 2412.08544) with numbers, and
+answers its challenge: where the start of a training is known, a certificate tells what restarts cannot; where it is
+not, a belief learnt on networks of one's own says how much to believe.
+"""
+
+import itertools
+import statistics
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from exhume.studies.runkel2024 import figures
+from exhume.studies.runkel2024.starts import (
+    ATTACKS,
+    PARTITION,
+    Network,
+    Starts,
+    count_cells,
+    measure_starts,
+)
+from exhume.studies.runkel2024.verdicts import Task, Verdicts, measure_verdicts
+from exhume.studies.runkel2024.verdicts import count_cells as count_verdict_cells
+from exhume.studies.study import Bench, Findings, Study
+
+MEASURES = ("parameter_distance", "parameter_distance_of_start", "to_train", "to_stranger", "to_start", "true")
+
+DRAWN = ("points", "false_positive_rates", "true_positive_rates")
+"""What goes into figures and is too long for ``result.json``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uncertainty:
+    """Settings of both halves of the study."""
+
+    starts: Starts
+    verdicts: Verdicts
+
+
+def measure(settings: Uncertainty, bench: Bench) -> Findings:
+    """Measure what starts are worth, then what verdicts are."""
+    bench.cells = count_cells(settings.starts) + count_verdict_cells(settings.verdicts)
+    rows, landscapes = measure_starts(settings.starts, bench)
+    judged = measure_verdicts(settings.verdicts, bench)
+    networks = [network.label for network in settings.starts.networks]
+    means = averaged(rows)
+    numbers = {
+        "starts": means,
+        "start_rows": [_numbers(row) for row in rows],
+        "landscapes": [_numbers(landscape) for landscape in landscapes],
+        "claims": claims(means, landscapes, networks),
+        "proofs": {source: _without(found, DRAWN) for source, found in judged["proofs"].items()},
+        "beliefs": [_without(found, DRAWN) for found in judged["beliefs"]],
+    }
+    return Findings(
+        numbers=numbers,
+        figures={
+            "starts": figures.starts_figure(rows, networks),
+            "pictures": figures.pictures_figure(rows, networks, bench.seed),
+            "landscape": figures.landscape_figure(landscapes, networks, bench.seed),
+            "certificate": figures.certificate_figure(judged["proofs"]),
+            "roc": figures.roc_figure(judged["proofs"]),
+            "reliability": figures.reliability_figure(judged["beliefs"]),
+        },
+        table=(("network", "attack", "start", *MEASURES[:1], *MEASURES[2:]), _table(means)),
+        summary=_summary(numbers),
+    )
+
+
+def averaged(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return mean and deviation over seeds of every measure, for each network, attack and start."""
+    groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["network"], row["attack"], row["start"]), []).append(row)
+    return [
+        {"network": network, "attack": attack, "start": start, "seeds": len(own)}
+        | {
+            name: {
+                "mean": statistics.fmean([row[name] for row in own]),
+                "std": statistics.stdev([row[name] for row in own]) if len(own) > 1 else 0.0,
+            }
+            for name in MEASURES
+        }
+        for (network, attack, start), own in groups.items()
+    ]
+
+
+def claims(
+    means: Sequence[Mapping[str, Any]], landscapes: Sequence[Mapping[str, Any]], networks: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Hold the paper's three findings against the numbers, for every network and attack."""
+    found = []
+    for network in networks:
+        for attack in ATTACKS:
+            own = [row for row in means if row["network"] == network and row["attack"] == attack]
+            wrong = next(row for row in own if row["start"] == PARTITION)
+            mixtures = [row["to_train"]["mean"] for row in own if row["start"].endswith("in noise")]
+            flat = [one for one in landscapes if one["network"] == network and one["attack"] == attack]
+            found.append(
+                {
+                    "network": network,
+                    "attack": attack,
+                    "partition_parameter_distance": wrong["parameter_distance"]["mean"],
+                    "partition_distance_fell_by": wrong["parameter_distance_of_start"]["mean"]
+                    / max(wrong["parameter_distance"]["mean"], 1e-30),
+                    "stays_nearer_to_its_start": wrong["to_start"]["mean"] < wrong["to_train"]["mean"],
+                    "stays_nearer_to_strangers": wrong["to_stranger"]["mean"] < wrong["to_train"]["mean"],
+                    "mixtures_are_monotone": all(a >= b for a, b in itertools.pairwise(mixtures)),
+                    "half_rise": [one["half_rise"] for one in flat],
+                    "wells": [one["wells"] + one["wells_to_reconstruction"] for one in flat],
+                }
+            )
+    return found
+
+
+def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if not isinstance(value, Tensor)}
+
+
+def _without(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Leave out what only figures need, however deep it lies."""
+    return {
+        key: _without(value, names) if isinstance(value, Mapping) else value
+        for key, value in values.items()
+        if key not in names
+    }
+
+
+def _table(means: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    return [
+        (
+            row["network"],
+            row["attack"],
+            row["start"],
+            *(f"{row[name]['mean']:.3g} ± {row[name]['std']:.1g}" for name in (*MEASURES[:1], *MEASURES[2:])),
+        )
+        for row in means
+    ]
+
+
+def _summary(numbers: Mapping[str, Any]) -> str:
+    nearer = [one for one in numbers["claims"] if one["stays_nearer_to_its_start"]]
+    monotone = sum(one["mixtures_are_monotone"] for one in numbers["claims"])
+    areas = [
+        f"{source}: {found['agreement']['auc']:.3f} by agreement, {found['certificate']['auc']:.3f} by certificate"
+        for source, found in numbers["proofs"].items()
+        if found["agreement"] is not None
+    ]
+    bins = sum(len(found["bins"]) for found in numbers["beliefs"])
+    holding = sum(found["holding"] for found in numbers["beliefs"])
+    return (
+        f"From another partition, {len(nearer)} of {len(numbers['claims'])} reconstructions stay nearer to their start "
+        f"than to the training images; more truth in the start brings {monotone} of them nearer at every step. "
+        f"True against plausible, area under the ROC: {'; '.join(areas) or 'not measured'}. "
+        f"Of {bins} bins of beliefs, {holding} hold on networks they were not learnt from."
+    )
+
+
+MNIST = Task(source="mnist", classes="odd-even")
+CIFAR = Task(source="cifar-10", classes="animal-vehicle")
+AFFINE = Network(label="affine", depth=0, steps=150)
+FEW = Network(label="affine, few images", depth=0, size=10, steps=300, learning_rate=0.015)
+HIDDEN = Network(
+    label="one hidden layer", depth=1, width=32, weight_decay=0.05, lr=0.02, steps=60, learning_rate=0.02,
+    lower_steps=20, precision="float32",
+)  # fmt: skip
+
+UNCERTAINTY = Study(
+    name="uncertainty",
+    shows="what a start is worth to an attack, and when an attacker can tell true from plausible (arXiv 2412.08544)",
+    presets={
+        "smoke": Uncertainty(
+            starts=Starts(
+                source="digits", shrink=1, strangers=60, seeds=1, shares=(0.0, 0.5, 1.0), points=3, rest_steps=5,
+                networks=(
+                    Network(label="affine", depth=0, size=10, train_steps=40, steps=2, newton_steps=3, iterations=20),
+                    Network(label="hidden", depth=1, width=6, size=10, train_steps=40, steps=2, lower_steps=3),
+                ),
+            ),
+            verdicts=Verdicts(
+                tasks=(Task(source="digits", classes="odd-even", size=10, width=256),),
+                strangers=60, victims=2, plausible=1, restarts=2, steps=100, plausible_steps=3, final_only=2,
+                final_width=24, final_shrink=1, final_train_steps=40, final_steps=20,
+            ),
+        ),
+        "cpu": Uncertainty(starts=Starts(networks=(AFFINE, FEW, HIDDEN)), verdicts=Verdicts(tasks=(MNIST, CIFAR))),
+        "gpu": Uncertainty(
+            starts=Starts(
+                shrink=1, points=11,
+                networks=(
+                    replace(AFFINE, newton_steps=5, iterations=40),
+                    replace(FEW, steps=200, newton_steps=5, iterations=40),
+                    replace(HIDDEN, width=64, lr=0.005, steps=150, lower_steps=40),
+                ),
+            ),
+            verdicts=Verdicts(tasks=(MNIST, CIFAR), victims=4, plausible=2, final_only=2),
+        ),
+    },
+    measure=measure,
+)  # fmt: skip

@@ -1,0 +1,149 @@
+"""The equations of a stationary point: the published objective, its slow twins, and its zero at a true one."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import exhume
+from exhume.attacks.stationarity.multipliers import FreeMultipliers, MarginMultipliers, TiedMultipliers, balanced_labels
+from exhume.attacks.stationarity.problem import KktProblem
+from exhume.attacks.stationarity.runs import Knobs, first_guesses, follow
+from exhume.clues.search_space import SearchSpace
+from exhume.gradient_sums.smooth_relu import GatedReLU
+from exhume.gradient_sums.sums import ModuleSums
+from exhume.models.mlp import MLP
+from exhume.records import AttackerView
+
+FIXTURE = json.loads((Path(__file__).parent / "fixtures" / "max_margin.json").read_text())
+NAMES = {
+    "layers.0.weight": "layer1.weight",
+    "layers.0.bias": "layer1.bias",
+    "layers.1.weight": "layer2.weight",
+    "layers.2.weight": "layer3.weight",
+}
+
+
+def tensor(values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def view_of(case):
+    return AttackerView(
+        model=MLP(width=7, bias="first").build((10,), case["outputs"]),
+        final={NAMES[name]: tensor(weight) for name, weight in case["weights"].items()},
+        input_shape=(10,),
+        bounds=(-1.0, 1.0),
+    )
+
+
+@pytest.mark.parametrize("case", FIXTURE["cases"], ids=lambda case: f"{case['kind']} {case['relu_alpha']:g}")
+def test_value_and_gradients_are_those_of_the_released_code(case):
+    images, raw = tensor(case["images"]), tensor(case["multipliers"])
+    labels = torch.tensor(case["labels"])
+    if case["kind"] == "regression":
+        multipliers, raw = FreeMultipliers(), raw[:, None]
+    else:
+        multipliers = MarginMultipliers((labels + 1) // 2 if case["kind"] == "binary" else labels)
+    problem = KktProblem.of(view_of(case), SearchSpace(10), multipliers, unit=1 / len(images), dtype=torch.float64)
+    value, (to_images, to_raw) = problem.objective(
+        images, raw, tensor(case["relu_alpha"]), tensor(case["min_lambda"] or 0.0)
+    )
+    expected = tensor(case["grad_multipliers"]).reshape(to_raw.shape)
+    torch.testing.assert_close(value, tensor(case["loss"]), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(to_images, tensor(case["grad_images"]), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(to_raw, expected, rtol=1e-9, atol=1e-9)
+    bare = KktProblem.of(
+        view_of(case), SearchSpace(10), multipliers, unit=1 / len(images), box_weight=0.0, floor_weight=0.0,
+        dtype=torch.float64,
+    )  # fmt: skip
+    kkt = bare.objective(images, raw, tensor(case["relu_alpha"]), tensor(0.0))[0]
+    torch.testing.assert_close(kkt, tensor(case["kkt"]), rtol=1e-9, atol=1e-9)
+
+
+def dense_view(activation="relu", outputs=3, seed=0):
+    model = MLP(width=9, bias="first", activation=activation).build(
+        (1, 2, 3), outputs, torch.Generator().manual_seed(seed)
+    )
+    final = {name: weight.double() for name, weight in model.state_dict().items()}
+    return AttackerView(model=model, final=final, input_shape=(1, 2, 3), bounds=(-1.0, 1.0))
+
+
+def conv_view(outputs=3):
+    model = exhume.ConvNet(channels=4, depth=1, bias=False).build((1, 4, 4), outputs, torch.Generator().manual_seed(1))
+    final = {name: weight.double() for name, weight in model.state_dict().items()}
+    return AttackerView(model=model, final=final, input_shape=(1, 4, 4), bounds=(-1.0, 1.0))
+
+
+def guesses(view, candidates, outputs, multipliers):
+    generator = torch.Generator().manual_seed(5)
+    free = torch.randn(candidates, view.input_size, generator=generator, dtype=torch.float64)
+    raw = multipliers.draw(multipliers.shape(candidates, outputs), generator).double()
+    return free, raw
+
+
+def families(candidates, outputs):
+    labels = balanced_labels(candidates, outputs, torch.device("cpu"))
+    squares = torch.nn.functional.mse_loss
+    return {
+        "margin": MarginMultipliers(labels),
+        "free": FreeMultipliers(),
+        "tied": TiedMultipliers(torch.nn.functional.cross_entropy, labels, 2.0),
+        "tied to squares": TiedMultipliers(squares, torch.ones(candidates, outputs, dtype=torch.float64)),
+    }
+
+
+@pytest.mark.parametrize("family", ["margin", "free", "tied", "tied to squares"])
+@pytest.mark.parametrize("view", [dense_view(), dense_view("tanh"), conv_view()], ids=["relu", "tanh", "conv"])
+def test_gradients_are_those_of_finite_differences(view, family):
+    multipliers = families(4, 3)[family]
+    problem = KktProblem.of(view, SearchSpace(view.input_size), multipliers, unit=0.5, dtype=torch.float64)
+    start = guesses(view, 4, 3, multipliers)
+    sharp, floor = tensor(3.0), tensor(0.4)
+
+    def value(*at):
+        return problem.objective(*at, sharp, floor)[0]
+
+    slopes = problem.objective(*start, sharp, floor)[1]
+    generator = torch.Generator().manual_seed(9)
+    along = [torch.randn(part.shape, generator=generator, dtype=torch.float64) for part in start]
+    if isinstance(view.model.activation1, torch.nn.ReLU):
+        along[0].zero_()  # sharp values with soft derivatives: differences of inputs would tell of the sharp ones
+    step = 1e-6
+    ahead = value(*(part + step * way for part, way in zip(start, along, strict=True)))
+    behind = value(*(part - step * way for part, way in zip(start, along, strict=True)))
+    expected = sum(float((slope * way).sum()) for slope, way in zip(slopes, along, strict=True))
+    assert float((ahead - behind) / (2 * step)) == pytest.approx(expected, rel=1e-5, abs=1e-8)
+
+
+@pytest.mark.parametrize("family", ["margin", "free"])
+def test_the_closed_form_is_that_of_any_module(family):
+    view = dense_view()
+    multipliers = families(4, 3)[family]
+    problem = KktProblem.of(view, SearchSpace(6), multipliers, dtype=torch.float64)
+    slow = replace(problem, sums=ModuleSums.at(view, [view.final], torch.float64, GatedReLU))
+    start = guesses(view, 4, 3, multipliers)
+    one, other = (each.objective(*start, tensor(20.0), tensor(0.3)) for each in (problem, slow))
+    torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(problem.sums.outputs(start[0]), slow.sums.outputs(start[0]))
+
+
+def test_runs_side_by_side_do_not_disturb_each_other():
+    view, multipliers = dense_view(), families(4, 3)["margin"]
+    problem = KktProblem.of(view, SearchSpace(6), multipliers, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(2)
+    ranges = {
+        "input_rate": (0.01, 0.1), "multiplier_rate": (0.01, 0.1), "spread": (0.1, 1.0), "floor": (0.1, 0.5),
+        "sharpness": (10.0, 100.0),
+    }  # fmt: skip
+    knobs = Knobs.drawn(ranges, 3, generator)
+    start = first_guesses(problem, 4, 3, knobs, generator)
+    together = follow(problem, start, knobs, steps=30)
+    start[0][0] = 1e200  # one run that is lost from the beginning
+    damaged = follow(problem, start, knobs, steps=30)
+    assert damaged.residuals[0] == torch.inf
+    torch.testing.assert_close(damaged.residuals[1:], together.residuals[1:])
+    alone = follow(problem, (start[0][2:], start[1][2:]), knobs.take(torch.tensor([2])), steps=30)
+    torch.testing.assert_close(alone.free[0], together.free[2], rtol=1e-9, atol=1e-12)

@@ -1,0 +1,337 @@
+"""Many runs in one program, and few candidates at a time: each is the same as its slow twin."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import exhume
+from exhume.attacks import GateCertificate, Restarted, WeightDifference
+from exhume.attacks.restarts import run_together
+from exhume.attacks.weight_difference.problem import WeightChange
+from exhume.core.checkpoint import Checkpoint
+from exhume.core.devices import short_products
+from exhume.core.errors import ExhumeError
+from exhume.gradient_sums.dense import DenseSums
+from exhume.gradient_sums.sums import ChunkedSums, ModuleSums, gradient_sums, squared_residual
+from exhume.models.mlp import MLP
+from exhume.optimise.loop import LOOK_STEPS, Descent, minimise, minimise_together
+from exhume.records import AttackerView, Outcome
+
+DOUBLE = torch.float64
+ARCHITECTURES = {
+    "two hidden layers": {"width": 7, "depth": 2},
+    "three, ntk": {"width": 5, "depth": 3, "parameterisation": "ntk"},
+    "no bias": {"width": 7, "depth": 1, "bias": "none"},
+    "linear": {"depth": 0},
+    "tanh": {"width": 6, "activation": "tanh"},
+}
+
+
+def drawn(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=DOUBLE)
+
+
+def view_of(seed, **architecture):
+    """A dense network in float64 whose two ends are two draws."""
+    built = MLP(**architecture).build((6,), 2, torch.Generator().manual_seed(seed)).double()
+    final = {name: weight.clone() for name, weight in built.state_dict().items()}
+    initial = {name: weight + 0.3 * drawn(*weight.shape, seed=seed) for name, weight in final.items()}
+    return AttackerView(model=built, initial=initial, final=final, input_shape=(6,))
+
+
+def sums_and_target(view):
+    sums = gradient_sums(view, [view.initial, view.final], DOUBLE)
+    return sums, tuple(view.final[name] - view.initial[name] for name in sums.names)
+
+
+def assert_same(several, alone, runs):
+    """Compare value and gradients of many runs with those of each; duals have their points first."""
+    value, to_inputs, to_duals = several
+    for run in range(runs):
+        expected = alone(run)
+        for one, other in zip((value[run], to_inputs[run], to_duals[:, run]), expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("sharpness", [None, 4.0])
+@pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=ARCHITECTURES.keys())
+def test_runs_that_share_weights_are_as_each_alone(architecture, sharpness):
+    sums, target = sums_and_target(view_of(0, **architecture))
+    inputs, duals = drawn(3, 4, 6), drawn(2, 3, 4, 2, seed=1)
+    beta = None if sharpness is None else torch.tensor(sharpness, dtype=DOUBLE)
+    metric = drawn(6, 6, seed=2)
+    metric = metric @ metric.T
+    together = squared_residual(sums, target, inputs, duals, beta, metric)
+    assert_same(together, lambda run: squared_residual(sums, target, inputs[run], duals[:, run], beta, metric), 3)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=ARCHITECTURES.keys())
+def test_networks_of_one_shape_are_as_each_alone(architecture):
+    each = [sums_and_target(view_of(seed, **architecture)) for seed in range(3)]
+    inputs, duals = drawn(3, 4, 6), drawn(2, 3, 4, 2, seed=1)
+    beta = torch.tensor(4.0, dtype=DOUBLE)
+    targets = tuple(torch.stack(parts) for parts in zip(*(target for _, target in each), strict=True))
+    together = squared_residual(DenseSums.side_by_side([sums for sums, _ in each]), targets, inputs, duals, beta)
+    assert_same(together, lambda run: squared_residual(*each[run], inputs[run], duals[:, run], beta), 3)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 99])
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_few_candidates_at_a_time_give_the_whole_value_and_gradients(size, closed):
+    view = view_of(0, width=7)
+    sums, target = sums_and_target(view)
+    sums = sums if closed else ModuleSums.at(view, [view.initial, view.final], DOUBLE)
+    inputs, duals = drawn(5, 6), drawn(2, 5, 2, seed=1)
+    beta = torch.tensor(4.0, dtype=DOUBLE)
+    whole = squared_residual(sums, target, inputs, duals, beta)
+    parts = squared_residual(ChunkedSums(sums, size), target, inputs, duals, beta)
+    for one, other in zip(parts, whole, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(ChunkedSums(sums, size).outputs(inputs), sums.outputs(inputs))
+    assert ChunkedSums(sums, size).names == sums.names
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=ARCHITECTURES.keys())
+def test_squared_norms_are_those_of_sums_written_out(architecture):
+    sums, _ = sums_and_target(view_of(0, **architecture))
+    inputs, duals = drawn(5, 6), drawn(2, 5, 2, seed=1)
+    beta = torch.tensor(4.0, dtype=DOUBLE)
+    slow = [
+        sum(float(part.square().sum()) for part in sums(inputs[j : j + 1], duals[:, j : j + 1], beta)[0])
+        for j in range(5)
+    ]
+    torch.testing.assert_close(sums.squared_norms(inputs, duals, beta), torch.tensor(slow, dtype=DOUBLE))
+
+
+TARGETS = torch.tensor([[1.0, -2.0, 3.0], [0.5, 0.5, 0.5], [-4.0, 1.0, 0.0]], dtype=DOUBLE)
+
+
+def bowls(variables, elapsed, targets=TARGETS):
+    """A quadratic a run, steeper as the runs go on."""
+    (x,) = variables
+    steepness = torch.tensor([1.0, 10.0, 100.0], dtype=DOUBLE) * (1 + elapsed)
+    return (steepness * (x - targets).square()).sum(1), (2 * steepness * (x - targets),)
+
+
+def bowl(run):
+    def objective(variables, elapsed):
+        values, (gradient,) = bowls((variables[0][None],), elapsed, TARGETS[run : run + 1])
+        return values[0], (gradient[0],)
+
+    return objective
+
+
+def zeros(runs=3):
+    return (torch.zeros(runs, 3, dtype=DOUBLE),)
+
+
+@pytest.mark.parametrize("patience", [0, 60])
+def test_every_run_goes_and_ends_as_it_would_alone(patience):
+    descent = Descent(steps=400, learning_rates=(0.1,), decay="none", patience=patience, tolerance=0.0)
+    together = minimise_together(bowls, zeros(), descent, scales=(1.0, 2.0, 3.0))
+    for run, end in enumerate(together):
+        alone = minimise(bowl(run), (torch.zeros(3, dtype=DOUBLE),), descent, scale=run + 1.0)
+        assert end.steps == alone.steps
+        assert end.outcome is alone.outcome
+        assert torch.equal(end.variables[0], alone.variables[0])
+        assert torch.equal(end.history, alone.history)
+
+
+def test_a_run_that_diverges_does_not_disturb_the_others():
+    def cliff(variables, elapsed):
+        values, (gradient,) = bowls(variables, elapsed)
+        broken = torch.zeros(3, dtype=DOUBLE)
+        broken[1] = torch.where(elapsed > 0.4, torch.nan, 0.0)
+        return values + broken, (gradient + broken[:, None],)
+
+    descent = Descent(steps=10 * LOOK_STEPS, learning_rates=(0.1,))
+    broken, whole = (minimise_together(one, zeros(), descent, scales=(1.0,) * 3) for one in (cliff, bowls))
+    assert broken[1].outcome is Outcome.DIVERGED
+    assert bool(torch.isfinite(broken[1].variables[0]).all())
+    assert broken[1].steps < descent.steps
+    for run in (0, 2):
+        assert torch.equal(broken[run].variables[0], whole[run].variables[0])
+        assert broken[run].outcome is not Outcome.DIVERGED
+
+
+def test_interrupted_runs_end_with_the_same_bits(tmp_path):
+    descent = Descent(steps=8 * LOOK_STEPS, learning_rates=(0.3,), decay="none", patience=2 * LOOK_STEPS)
+    whole = minimise_together(bowls, zeros(), descent, scales=(1.0,) * 3)
+
+    def stop(stage, done, total, note=""):
+        if done == 4 * LOOK_STEPS:
+            raise KeyboardInterrupt
+
+    file = tmp_path / "search.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        minimise_together(
+            bowls, zeros(), descent, scales=(1.0,) * 3, progress=stop, checkpoint=Checkpoint(file, "one", "search")
+        )
+    resumed = minimise_together(
+        bowls, zeros(), descent, scales=(1.0,) * 3, checkpoint=Checkpoint(file, "one", "search")
+    )
+    for one, other in zip(resumed, whole, strict=True):
+        assert torch.equal(one.variables[0], other.variables[0])
+        assert (one.steps, one.outcome, one.value) == (other.steps, other.outcome, other.value)
+
+
+@pytest.mark.parametrize(("coarse", "rounded"), [(None, 0), (0.0, 0), (0.3, 30), (1.0, 100)])
+def test_the_first_steps_may_round_and_the_last_may_not(coarse, rounded):
+    seen = []
+
+    def objective(variables, elapsed):
+        seen.append(torch.backends.cuda.matmul.allow_tf32)
+        return bowls(variables, elapsed)
+
+    before = torch.backends.cuda.matmul.allow_tf32
+    minimise_together(objective, zeros(), Descent(steps=100, learning_rates=(0.1,), coarse=coarse), scales=(1.0,) * 3)
+    assert seen == [True] * rounded + [False] * (100 - rounded)
+    assert torch.backends.cuda.matmul.allow_tf32 is before
+    with pytest.raises(ExhumeError, match="between 0 and 1"):
+        Descent(steps=1, learning_rates=(1.0,), coarse=2.0)
+
+
+@pytest.fixture(scope="module")
+def views():
+    """Three networks of one shape, each trained on eight digits of its own."""
+    made = []
+    for seed in range(3):
+        data = exhume.load("digits", classes="odd-even", size=8, test=0, seed=seed)
+        made.append(exhume.train(data, model=MLP(width=64), device="cpu", seed=seed).view())
+    return made
+
+
+EXACT = WeightDifference(steps=60, precision="float64")
+
+
+def assert_alike(one, other):
+    """Equal up to what rounding in another order becomes over the run."""
+    torch.testing.assert_close(one.inputs, other.inputs, rtol=0, atol=1e-4)
+    torch.testing.assert_close(one.history, other.history, rtol=1e-4, atol=1e-8)
+    torch.testing.assert_close(one.confidence, other.confidence, rtol=0, atol=1e-4)
+    assert (one.outcome, one.diagnostics["steps"]) == (other.outcome, other.diagnostics["steps"])
+
+
+def test_restarts_together_find_what_they_find_one_by_one(views):
+    settings = {"times": 3, "keep": "all"}
+    apart = Restarted(EXACT, **settings).run(views[0], device="cpu")
+    together = Restarted(EXACT, **settings, at_once=2).run(views[0], device="cpu")
+    assert_alike(together, apart)
+    assert together.diagnostics["restarts"]["objectives"] == pytest.approx(apart.diagnostics["restarts"]["objectives"])
+
+
+def test_networks_together_give_what_they_give_one_by_one(views):
+    heard = []
+    together = run_together(EXACT, views, seeds=[4, 5, 6], device="cpu", progress=lambda *told: heard.append(told[1:3]))
+    assert heard[-1] == (60, 60)
+    for found, view, seed in zip(together, views, (4, 5, 6), strict=True):
+        alone = EXACT.run(view, seed=seed, device="cpu")
+        assert_alike(found, alone)
+        assert (found.seed, found.attack) == (seed, alone.attack)
+
+
+def test_few_candidates_at_a_time_find_the_same(views):
+    assert_alike(replace(EXACT, at_once=5).run(views[0], device="cpu"), EXACT.run(views[0], device="cpu"))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=ARCHITECTURES.keys())
+@pytest.mark.parametrize("runs", [(), (3,)])
+def test_rounded_products_are_nearly_those_of_long_numbers(architecture, runs):
+    sums, target = sums_and_target(view_of(0, **architecture))
+    inputs, duals = drawn(*runs, 4, 6), drawn(2, *runs, 4, 2, seed=1)
+    beta = torch.tensor(4.0, dtype=DOUBLE)
+    exact = squared_residual(sums, target, inputs, duals, beta)
+    rounded = squared_residual(sums.rounded(torch.bfloat16), target, inputs, duals, beta)
+    for one, other in zip(rounded, exact, strict=True):
+        assert one.dtype == DOUBLE
+        assert float((one - other).norm() / other.norm()) < 0.03
+        assert not torch.equal(one, other)
+
+
+def test_mixed_precision_ends_where_single_precision_ends(views):
+    """On average: where a single search ends hangs on every rounding."""
+
+    def ends(precision):
+        attack = WeightDifference(steps=300, precision=precision)
+        return [attack.run(views[0], seed=seed, device="cpu") for seed in range(2)]
+
+    mixed, single = ends("mixed"), ends("float32")
+    values = [sum(float(end.history[-1]) for end in some) for some in (mixed, single)]
+    assert values[0] == pytest.approx(values[1], rel=0.2)
+    if not short_products():  # then there is nothing to round on a CPU
+        assert torch.equal(mixed[0].inputs, single[0].inputs)
+
+
+def test_a_coarse_objective_stands_in_for_the_first_steps_alone():
+    seen = []
+
+    def coarse(variables, elapsed):
+        seen.append(float(elapsed))
+        return bowls(variables, elapsed)
+
+    descent = Descent(steps=50, learning_rates=(0.1,), coarse=0.4)
+    minimise_together(bowls, zeros(), descent, scales=(1.0,) * 3, coarse=coarse)
+    assert seen == pytest.approx([step / 50 for step in range(20)])
+    seen.clear()
+    minimise_together(bowls, zeros(), replace(descent, coarse=None), scales=(1.0,) * 3, coarse=coarse)
+    assert not seen
+
+
+def test_networks_that_do_not_fit_side_by_side_are_told_what_differs(views):
+    data = exhume.load("digits", classes="odd-even", size=8, test=0)
+    others = {
+        r"layer1.weight is \(64, 64\) in the first and \(128, 64\) in number 3": MLP(width=128),
+        r"layer2.weight is \(64, 64\) in the first and \(1, 64\) in number 3": MLP(width=64, depth=1),
+        r"layer1.bias is \(64,\) in the first and absent in number 3": MLP(width=64, bias="none"),
+    }
+    for said, model in others.items():
+        odd = exhume.train(data, model=model, device="cpu", steps=20).view()
+        with pytest.raises(ExhumeError, match=said):
+            run_together(EXACT, [*views[:2], odd], seeds=[0, 1, 2], device="cpu")
+    with pytest.raises(ExhumeError, match="all of them are linearised or none"):
+        run_together(EXACT, [views[0], replace(views[1], linearised=True)], seeds=[0, 1], device="cpu")
+    with pytest.raises(ExhumeError, match="all have bounds or none"):
+        run_together(EXACT, [views[0], replace(views[1], bounds=None)], seeds=[0, 1], device="cpu")
+
+
+def test_what_does_not_fit_side_by_side_is_refused(views):
+    data = exhume.load("digits", classes="odd-even", size=6, test=0)
+    smaller = exhume.train(data, model=MLP(width=64), device="cpu").view()
+    with pytest.raises(ExhumeError, match="as many training inputs each fit side by side; these tell of 6 and 8"):
+        run_together(EXACT, [views[0], smaller], seeds=[0, 1], device="cpu")
+    with pytest.raises(ExhumeError, match="one seed"):
+        run_together(EXACT, views, seeds=[0], device="cpu")
+    with pytest.raises(ExhumeError, match="GateCertificate cannot attack networks side by side"):
+        run_together(GateCertificate(), views[:1], seeds=[0], device="cpu")
+    with pytest.raises(ExhumeError, match="at least one attack at a time"):
+        Restarted(EXACT, at_once=0)
+    convnet = exhume.train(data, model=exhume.ConvNet(channels=4, depth=1), device="cpu", steps=20).view()
+    attack = Restarted(WeightDifference(steps=5, candidates=4), times=2, at_once=2)
+    assert len(attack.run(convnet, device="cpu").diagnostics["restarts"]["objectives"]) == 2, "one by one, then"
+
+
+def test_restarts_stop_when_everything_is_proven():
+    data = exhume.load("digits", classes="odd-even", size=6, test=0)
+    view = exhume.train(data, model=MLP(width=512), device="cpu").view()
+    found = Restarted(GateCertificate(), times=4, keep="best").run(view, device="cpu")
+    assert found.outcome is Outcome.CERTIFIED
+    assert len(found.diagnostics["restarts"]["objectives"]) == 1
+
+
+def test_restarts_without_an_objective_are_not_lost_and_the_one_that_proves_most_is_kept(tmp_path):
+    data = exhume.load("digits", classes="odd-even", size=6, test=0)
+    view = exhume.train(data, model=MLP(width=24, depth=1), device="cpu").view()
+    attack = GateCertificate(rounds=1, starts=1)
+    found = Restarted(attack, times=3).run(view, device="cpu", checkpoint=str(tmp_path / "state.safetensors"))
+    assert found.outcome is not Outcome.CERTIFIED, "too narrow to prove everything in one try"
+    every = Restarted(attack, times=3, keep="all").run(view, device="cpu")
+    assert found.diagnostics["restarts"]["objectives"] == [None] * 3
+    assert int(found.certified.sum()) >= int(every.certified.sum()) / 3
+
+
+def test_problems_of_one_network_share_its_weights(views):
+    problem = EXACT._pose(views[0]).problems[0]
+    together = WeightChange.side_by_side([problem, replace(problem, dual_unit=2.0)])
+    assert together.sums is problem.sums
+    assert together.target is problem.target

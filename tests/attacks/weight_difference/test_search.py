@@ -1,0 +1,88 @@
+"""Searches in stages: half way between the ends first where a network is crowded, then on from where that ended."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import exhume
+from exhume.attacks import WeightDifference, run_together
+from exhume.core.errors import ExhumeError
+from exhume.models.mlp import MLP
+from exhume.records import Outcome
+
+QUICK = WeightDifference(steps=60)
+
+
+def trained(size, width, seed=0, **training):
+    data = exhume.load("digits", classes="odd-even", size=size, test=0, seed=seed)
+    return exhume.train(data, model=MLP(width=width), device="cpu", seed=seed, **training).view()
+
+
+@pytest.fixture(scope="module")
+def crowded():
+    """Eight units an example."""
+    return trained(8, 64)
+
+
+def places(attack, view):
+    return [stage.places for stage in attack._pose(view).stages]
+
+
+def test_a_search_begins_half_way_where_a_network_is_crowded(crowded):
+    roomy = trained(8, 128)
+    assert places(QUICK, crowded) == [(0.5,), (0.0, 1.0)]
+    assert places(QUICK, roomy) == [(0.0, 1.0)]
+    assert places(replace(QUICK, midway=0.5), roomy) == [(0.5,), (0.0, 1.0)]
+    assert places(replace(QUICK, midway=0.0), crowded) == [(0.0, 1.0)]
+    assert places(replace(QUICK, features="final", midway=0.5), crowded) == [(1.0,)]
+    assert places(replace(QUICK, features=(0.0, 0.5, 1.0)), crowded) == [(0.5,), (0.0, 0.5, 1.0)]
+    assert places(QUICK, trained(8, 64, linearised=True)) == [(0.0,)]
+    assert places(WeightDifference.published(), crowded) == [(0.0, 1.0)]
+    stages = replace(QUICK, midway=0.25)._pose(crowded).stages
+    assert [stage.steps for stage in stages] == [15, 45]
+    assert [stage.sharpness for stage in stages] == [(10.0, 100.0), (100.0, 100.0)]
+    with pytest.raises(ExhumeError, match="between 0 and 1"):
+        WeightDifference(midway=1.5)
+
+
+def test_a_stage_goes_on_where_the_last_one_ended(crowded):
+    # Two points in one place are that place twice, so the second stage begins with the value the first ended with.
+    attack = WeightDifference(steps=200, features=(0.5, 0.5), midway=0.5, precision="float64")
+    found = attack.run(crowded, device="cpu")
+    assert len(found.history) == 200
+    assert float(found.history[100]) == pytest.approx(float(found.history[99]), rel=0.02)
+    assert float(found.history[99]) < 0.5 * float(found.history[0])
+    assert found.diagnostics["steps"] == 200
+
+
+@pytest.mark.parametrize("stop_at", [20, 50])
+def test_a_search_interrupted_in_either_stage_ends_with_the_same_bits(crowded, tmp_path, stop_at):
+    whole, seen = QUICK.run(crowded, device="cpu"), []
+
+    def listen(stage, done, total, note=""):
+        seen.append((stage, done, total))
+        if done >= stop_at:
+            raise KeyboardInterrupt
+
+    file = tmp_path / "search.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        QUICK.run(crowded, device="cpu", progress=listen, checkpoint=file)
+    assert all(total == 60 for _, _, total in seen)
+    resumed = QUICK.run(crowded, device="cpu", checkpoint=file)
+    assert torch.equal(resumed.inputs, whole.inputs)
+    assert torch.equal(resumed.history, whole.history)
+    assert [path.name for path in tmp_path.iterdir()] == ["search.safetensors"]
+
+
+def test_stages_side_by_side_are_as_each_alone(crowded):
+    exact = replace(QUICK, precision="float64")
+    together = run_together(exact, [crowded, crowded], seeds=[3, 4], device="cpu")
+    for seed, found in zip((3, 4), together, strict=True):
+        torch.testing.assert_close(
+            found.inputs, exact.run(crowded, seed=seed, device="cpu").inputs, rtol=1e-4, atol=1e-5
+        )
+
+
+def test_a_search_that_diverged_in_its_first_stage_says_so(crowded):
+    assert replace(QUICK, learning_rate=1e30).run(crowded, device="cpu").outcome is Outcome.DIVERGED

@@ -1,0 +1,143 @@
+import json
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+import exhume
+from exhume import studies
+from exhume.cli import main
+from exhume.core.errors import ExhumeError
+from exhume.core.storage import load_bundle, save_bundle
+from exhume.studies import study
+from exhume.studies.study import Bench, Findings, Study, read_result
+
+
+@dataclass(frozen=True, kw_only=True)
+class Squares:
+    numbers: tuple[int, ...] = (2, 3)
+
+
+MEASURED: list[int] = []
+
+
+def measure(settings: Squares, bench: Bench) -> Findings:
+    def square(number: int) -> dict[str, object]:
+        MEASURED.append(number)
+        if number > 10 and MEASURED.count(number) == 1:
+            raise KeyboardInterrupt
+        return {"square": number**2, "row": torch.full((2,), float(number))}
+
+    cells = {n: bench.cell(f"square/{n}", lambda n=n: square(n)) for n in settings.numbers}
+    return Findings(
+        numbers={str(n): cell["square"] for n, cell in cells.items()} | {"sum": sum(c["row"] for c in cells.values())},
+        figures={"squares": Figure(figsize=(1, 1))},
+        table=(("number", "square"), [(str(n), str(cell["square"])) for n, cell in cells.items()]),
+        summary="Squares grow.",
+    )
+
+
+STUDY = Study(
+    name="squares",
+    shows="that squares grow",
+    presets={"smoke": Squares(), "cpu": Squares(numbers=(2, 3, 4)), "gpu": Squares(numbers=(2, 11))},
+    measure=measure,
+)
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    MEASURED.clear()
+
+
+def test_a_study_leaves_numbers_and_figures(tmp_path: Path) -> None:
+    STUDY.run("smoke", tmp_path, command="exhume reproduce squares")
+    result = read_result(tmp_path)
+    assert result["numbers"] == {"2": 4, "3": 9, "sum": [5.0, 5.0]}
+    assert result["settings"] == {"numbers": [2, 3]}
+    assert result["command"] == "exhume reproduce squares"
+    assert {"squares.png", "squares.svg"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_finished_cells_are_not_measured_again(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        STUDY.run("gpu", tmp_path)
+    STUDY.run("gpu", tmp_path)
+    assert MEASURED == [2, 11, 11]
+    assert read_result(tmp_path)["numbers"]["sum"] == [13.0, 13.0]
+
+
+def test_cells_of_other_settings_or_damaged_ones_do_not_count(tmp_path: Path) -> None:
+    STUDY.run("smoke", tmp_path)
+    STUDY.run("cpu", tmp_path)
+    assert MEASURED == [2, 3, 2, 3, 4]
+    (tmp_path / "cells" / "square" / "3.safetensors").write_bytes(b"cut short")
+    STUDY.run("cpu", tmp_path, seed=0)
+    assert MEASURED[5:] == [3]
+    STUDY.run("cpu", tmp_path, seed=1)
+    assert MEASURED[6:] == [2, 3, 4]
+
+
+def test_cells_say_which_version_measured_them_and_count_whichever_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study, "__version__", "0.0.1")
+    STUDY.run("smoke", tmp_path)
+    values, tensors = load_bundle(tmp_path / "cells" / "square" / "2.safetensors", "cell")
+    assert values["exhume_version"] == "0.0.1"
+    assert read_result(tmp_path)["cells"] == {"0.0.1": 2}
+    assert read_result(tmp_path)["identity"] == values["identity"]
+    values.pop("exhume_version")  # as cells were before they said so
+    save_bundle(tmp_path / "cells" / "square" / "2.safetensors", "cell", values, tensors)
+    (tmp_path / "cells" / "square" / "3.safetensors").unlink()
+    monkeypatch.undo()
+    STUDY.run("smoke", tmp_path)
+    assert MEASURED == [2, 3, 3], "a cell of another version is not measured again"
+    result = read_result(tmp_path)
+    assert result["cells"] == {"unrecorded": 1, exhume.__version__: 1}
+    assert result["numbers"] == {"2": 4, "3": 9, "sum": [5.0, 5.0]}
+
+
+def test_a_preset_that_is_not_there_is_named(tmp_path: Path) -> None:
+    alone = Study(name="alone", shows="little", presets={"smoke": Squares()}, measure=measure)
+    with pytest.raises(ExhumeError, match="no preset gpu; there are smoke"):
+        alone.run("gpu", tmp_path)
+
+
+def test_the_command_lists_refuses_and_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(studies.STUDIES, "squares", STUDY)
+    assert main(["reproduce"]) == 0
+    assert "that squares grow" in capsys.readouterr().out
+    assert main(["reproduce", "sqares"]) == 2
+    assert "did you mean squares" in capsys.readouterr().err
+    assert main(["reproduce", "squares", "--preset", "smoke", "--out", str(tmp_path)]) == 0
+    assert "Squares grow." in capsys.readouterr().out
+    assert "--preset smoke" in read_result(tmp_path / "squares")["command"]
+
+
+def test_a_study_that_cannot_run_keeps_no_other_from_running(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(settings: Squares, bench: Bench) -> Findings:
+        raise ExhumeError("There are no squares here.")
+
+    monkeypatch.setitem(studies.STUDIES, "none", Study(name="none", shows="", presets=STUDY.presets, measure=fail))
+    monkeypatch.setitem(studies.STUDIES, "squares", STUDY)
+    assert main(["reproduce", "none", "squares", "--preset", "smoke", "--json", "--out", str(tmp_path)]) == 2
+    told = capsys.readouterr()
+    assert list(json.loads(told.out)) == ["squares"]
+    assert "exhume: 1 of 2 studies could not run. none: There are no squares here." in told.err
+
+
+def test_the_recorded_command_is_one_a_shell_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(studies.STUDIES, "squares", STUDY)
+    out = tmp_path / "my $HOME; results"
+    assert main(["reproduce", "squares", "--preset", "smoke", "--quiet", "--out", str(out)]) == 0
+    words = shlex.split(read_result(out / "squares")["command"])
+    assert words[:3] == ["exhume", "reproduce", "squares"]
+    assert words[words.index("--out") + 1] == str(out)
