@@ -16,7 +16,6 @@ import torch
 
 from exhume.cli import main
 from exhume.records import Reconstruction
-from exhume.training import resumption
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
@@ -46,7 +45,7 @@ def forked(arguments: list[str], said: Path, before: Callable[[], None] = lambda
         return child
     try:
         torch.set_num_threads(1)
-        resumption.SAVE_SECONDS = 0.05  # so that short work has checkpoints too
+        checkpoint_files.SAVE_SECONDS = 0.05  # so that short work has checkpoints too
         with said.open("w", buffering=1) as file:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)

@@ -11,7 +11,7 @@ from exhume.data import load
 from exhume.models.convnet import ConvNet
 from exhume.models.mlp import MLP
 from exhume.records import Split, Victim
-from exhume.training import Training, accuracy, predict, resumption, train
+from exhume.training import Training, accuracy, predict, train
 from exhume.training.losses import LOSSES
 from exhume.training.step_size import fast_lr, sharpness
 
@@ -228,7 +228,7 @@ def interrupt_at(step):
     ],
 )
 def test_an_interrupted_training_ends_with_the_same_bits(tmp_path, monkeypatch, settings):
-    monkeypatch.setattr(resumption, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("exhume.core.checkpoint.SAVE_SECONDS", 0.0)
     path = tmp_path / "state.safetensors"
     settings = {"steps": 500, "stop_loss": 0.0, "model": SMALL, "device": "cpu"} | settings
     whole = train(BINARY, **settings)

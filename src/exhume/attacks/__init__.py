@@ -6,8 +6,8 @@ from exhume.attacks.combined import Combined
 from exhume.attacks.gates.gate_certificate import GateCertificate
 from exhume.attacks.infinite_width import InfiniteWidth
 from exhume.attacks.restarts import Restarted, run_together
-from exhume.attacks.stationarity.max_margin import MaxMargin
 from exhume.attacks.stationarity import Stationarity
+from exhume.attacks.stationarity.max_margin import MaxMargin
 from exhume.attacks.weight_difference import WeightDifference
 
 __all__ = [

@@ -54,8 +54,7 @@ class Bilevel(Attack):
     candidates: int | None = None
     """How many inputs to look for: as many as were trained on. None: as many as the start holds."""
     start: Start | str = "noise"
-    """Where the search begins: ``Noise``, ``Images`` or a ``Mixture`` (:mod:`exhume.attacks.bilevel.starts`), or the path of
-    images of your own."""
+    """Where the search begins: ``Noise``, ``Images`` or a ``Mixture`` (``starts.py``), or the path of your images."""
     labels: tuple[int, ...] | None = None
     """The class of each candidate; None: every class has as many as any other, or one more."""
     loss: LossName | UserLoss | None = None

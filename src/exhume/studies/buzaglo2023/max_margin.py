@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from exhume.attacks.attack import Attack
-from exhume.attacks.stationarity.max_margin import MaxMargin
 from exhume.attacks.stationarity import Stationarity
+from exhume.attacks.stationarity.max_margin import MaxMargin
 from exhume.clues.search_space import SearchSpace
 from exhume.clues.span import input_span
 from exhume.core.errors import ExhumeError, Refusal
