@@ -46,6 +46,14 @@ def test_imports_run_downward(path: Path) -> None:
         assert (room, other) not in NEVER
 
 
+def test_attacks_do_not_import_their_siblings() -> None:
+    packages = {path.name for path in (PACKAGE / "attacks").iterdir() if (path / "__init__.py").exists()}
+    for own in packages:
+        for path in (PACKAGE / "attacks" / own).glob("*.py"):
+            used = set(re.findall(r"exhume\.attacks\.(\w+)", path.read_text())) & packages
+            assert used <= {own}, f"{path.name} of {own} imports from {used - {own}}"
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_nothing_is_unpickled(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text())):

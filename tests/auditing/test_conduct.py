@@ -11,10 +11,10 @@ import exhume
 from exhume.attacks import GateCertificate, WeightDifference
 from exhume.attacks.attack import Attack
 from exhume.auditing import account, audit
-from exhume.auditing.conduct import OutOfTime, conduct, within
+from exhume.auditing.conduct import conduct
 from exhume.auditing.keeping import REQUEST, kept_or_run
 from exhume.core.errors import ExhumeError, Refusal
-from exhume.core.progress import Progress
+from exhume.core.run_context import RunContext
 from exhume.evaluation import Finding, lead, verdict
 from exhume.records import Applicability, Assessment, AttackerView, Outcome, Reconstruction
 from tests.auditing.audited_networks import digits, trained
@@ -31,16 +31,14 @@ class Counting(Attack):
     def check(self, view: AttackerView) -> None:
         """Apply to everything."""
 
-    def recover(
-        self, view: AttackerView, *, generator: torch.Generator, progress: Progress, checkpoint: Path | None
-    ) -> Reconstruction:
+    def recover(self, view: AttackerView, context: RunContext) -> Reconstruction:
         """Report as often as it was told to, then find noise."""
         with Path(self.tally).open("a") as file:
             file.write("x")
         for step in range(self.patience):
-            progress("count", step, self.patience)
+            context.report("count", step, self.patience)
         return Reconstruction(
-            inputs=torch.rand(3, *view.input_shape, generator=generator),
+            inputs=torch.rand(3, *view.input_shape, generator=context.generator),
             certified=torch.zeros(3, dtype=torch.bool),
             confidence=torch.zeros(3),
             outcome=Outcome.CONVERGED,
@@ -108,18 +106,6 @@ def test_the_budget_stops_long_work_and_says_so(tmp_path: Path):
     assert not dossier.evaluations
     assert "budget" in dossier.assessments[0].fate
     assert "within the budget" in verdict(dossier).sentence
-
-
-def test_listeners_within_a_time_hear_everything_until_it_is_over():
-    heard: list[int] = []
-
-    def listen(stage: str, done: int, total: int, note: str = "") -> None:
-        heard.append(done)
-
-    within(60.0, listen)("stage", 1, 2)
-    with pytest.raises(OutOfTime):
-        within(-1.0, listen)("stage", 2, 2)
-    assert heard == [1, 2]
 
 
 def test_what_was_found_is_not_searched_for_again(tmp_path: Path):

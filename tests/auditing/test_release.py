@@ -2,17 +2,15 @@
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import final
 
 import pytest
-import torch
 
 from exhume.attacks import GateCertificate
 from exhume.attacks.attack import Attack
 from exhume.auditing import prices, release
 from exhume.auditing.release import CHANGES
-from exhume.core.progress import Progress
+from exhume.core.run_context import RunContext
 from exhume.evaluation import evaluate
 from exhume.records import AttackerView, Audit, Reconstruction
 from exhume.report.html import page
@@ -27,12 +25,10 @@ class Endless(Attack):
     def check(self, view: AttackerView) -> None:
         """Apply to everything."""
 
-    def recover(
-        self, view: AttackerView, *, generator: torch.Generator, progress: Progress, checkpoint: Path | None
-    ) -> Reconstruction:
+    def recover(self, view: AttackerView, context: RunContext) -> Reconstruction:
         """Wait for somebody to stop it."""
         for step in range(10**9):
-            progress("wait", step, 10**9)
+            context.report("wait", step, 10**9)
             time.sleep(0.001)
         raise AssertionError("unreachable")
 

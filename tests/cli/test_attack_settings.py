@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Literal, final
 
 import pytest
-import torch
 
 from exhume import attacks
 from exhume.attacks.attack import Attack
 from exhume.cli.attack_settings import build_attacks, known_attacks
 from exhume.core.errors import ExhumeError
-from exhume.core.progress import Progress
+from exhume.core.run_context import RunContext
 from exhume.records import AttackerView, Reconstruction
 
 
@@ -39,9 +38,7 @@ class Spade(Attack):
     def check(self, view: AttackerView) -> None:
         """Apply to everything."""
 
-    def recover(
-        self, view: AttackerView, *, generator: torch.Generator, progress: Progress, checkpoint: Path | None
-    ) -> Reconstruction:
+    def recover(self, view: AttackerView, context: RunContext) -> Reconstruction:
         """Never dig."""
         raise AssertionError("settings are all there is to this attack")
 

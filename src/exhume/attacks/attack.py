@@ -9,7 +9,8 @@ from typing import final
 import torch
 
 from exhume.core.devices import resolve_device
-from exhume.core.progress import Progress, silent
+from exhume.core.progress import Progress, no_progress
+from exhume.core.run_context import RunContext
 from exhume.records import AttackerView, Reconstruction
 
 
@@ -25,10 +26,8 @@ class Attack(ABC):
         """Raise :class:`~exhume.core.errors.Refusal` with the reason when the attack does not apply to ``view``."""
 
     @abstractmethod
-    def recover(
-        self, view: AttackerView, *, generator: torch.Generator, progress: Progress, checkpoint: Path | None
-    ) -> Reconstruction:
-        """Recover training inputs from a view already on its device; ``generator`` is the only randomness."""
+    def recover(self, view: AttackerView, context: RunContext) -> Reconstruction:
+        """Recover training inputs from a view that is already on its device."""
 
     @final
     def run(
@@ -37,8 +36,9 @@ class Attack(ABC):
         *,
         seed: int = 0,
         device: str | torch.device = "auto",
-        progress: Progress = silent,
+        progress: Progress = no_progress,
         checkpoint: Path | str | None = None,
+        seconds: float | None = None,
     ) -> Reconstruction:
         """Attack ``view`` and return what was found.
 
@@ -46,22 +46,19 @@ class Attack(ABC):
             view: what the attacker holds.
             seed: fixes every random choice.
             device: ``auto`` takes a GPU when there is one.
-            progress: hears where the attack stands.
+            progress: a callback for progress reports.
             checkpoint: a file that long attacks save their state to, and continue from when it is there.
+            seconds: how long the attack may take; it stops at its next progress report after that. None: no limit.
 
         Returns:
             A :class:`~exhume.records.Reconstruction` on the CPU, with inputs in the pixel range of the view.
 
         Raises:
             Refusal: when the attack does not apply to this view; the message says why.
+            OutOfTime: when ``seconds`` are spent; with a checkpoint, the same call continues from there.
         """
         self.check(view)
-        generator = torch.Generator().manual_seed(seed)
+        context = RunContext.start(seed=seed, progress=progress, checkpoint=checkpoint, seconds=seconds)
         started = time.perf_counter()
-        found = self.recover(
-            view.to(resolve_device(device)),
-            generator=generator,
-            progress=progress,
-            checkpoint=None if checkpoint is None else Path(checkpoint),
-        )
+        found = self.recover(view.to(resolve_device(device)), context)
         return replace(found.cpu(), attack=repr(self), seed=seed, seconds=time.perf_counter() - started)

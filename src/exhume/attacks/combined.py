@@ -1,14 +1,13 @@
 """Several attacks on one view, each where it applies, and everything they find together."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from exhume.attacks.attack import Attack
 from exhume.core.errors import ExhumeError, Refusal
-from exhume.core.progress import Progress
+from exhume.core.run_context import RunContext
 from exhume.records import AttackerView, Outcome, Reconstruction
 
 RANKED = (
@@ -48,29 +47,23 @@ class Combined(Attack):
         if None not in reasons:
             raise Refusal(" ".join(str(reason) for reason in reasons))
 
-    def recover(
-        self, view: AttackerView, *, generator: torch.Generator, progress: Progress, checkpoint: Path | None
-    ) -> Reconstruction:
+    def recover(self, view: AttackerView, context: RunContext) -> Reconstruction:
         """Run one after the other, each from a seed of its own."""
-        seeds = torch.randint(2**62, (len(self.attacks),), generator=generator).tolist()
+        seeds = torch.randint(2**62, (len(self.attacks),), generator=context.generator).tolist()
         found: list[Reconstruction] = []
         account: dict[str, str] = {}
         reasons: list[str] = []
         for number, (attack, seed) in enumerate(zip(self.attacks, seeds, strict=True)):
             name = type(attack).__name__
-            file = None
-            if checkpoint is not None:
-                file = checkpoint.with_name(f"{checkpoint.stem}-{name}-{number + 1}{checkpoint.suffix}")
+            own = context.part(f"{name}-{number + 1}", generator=torch.Generator().manual_seed(seed))
             try:
                 attack.check(view)
-                own = torch.Generator().manual_seed(seed)
-                one = attack.recover(view, generator=own, progress=progress, checkpoint=file)
+                one = attack.recover(view, own)
             except Refusal as refusal:  # also one that only a closer look brings up
                 reasons.append(str(refusal))
                 account[name] = f"refused: {refusal}"
                 continue
-            if file is not None:
-                file.unlink(missing_ok=True)
+            own.discard_checkpoint()
             if tuple(one.inputs.shape[1:]) == view.input_shape:  # features of a frozen layer are no inputs
                 found.append(one.cpu())
                 account[name] = one.message

@@ -13,7 +13,8 @@ from torch import Tensor
 from exhume.attacks.attack import Attack
 from exhume.core.devices import resolve_device
 from exhume.core.errors import ExhumeError
-from exhume.core.progress import Progress, silent
+from exhume.core.progress import Progress, no_progress
+from exhume.core.run_context import RunContext
 from exhume.models.architecture import choose
 from exhume.models.structure import dense_stack
 from exhume.records import AttackerView, Outcome, Reconstruction
@@ -30,14 +31,9 @@ class SideBySide(Protocol):
         ...
 
     def recover_together(
-        self,
-        views: Sequence[AttackerView],
-        *,
-        generators: Sequence[torch.Generator],
-        progress: Progress,
-        checkpoint: Path | None,
+        self, views: Sequence[AttackerView], generators: Sequence[torch.Generator], context: RunContext
     ) -> list[Reconstruction]:
-        """Recover from every view, each with a generator of its own."""
+        """Recover from every view, each with a generator of its own; progress and checkpoint are shared."""
         ...
 
 
@@ -72,21 +68,21 @@ class Restarted(Attack):
         """Refuse what the attack refuses."""
         self.attack.check(view)
 
-    def recover(
-        self, view: AttackerView, *, generator: torch.Generator, progress: Progress, checkpoint: Path | None
-    ) -> Reconstruction:
+    def recover(self, view: AttackerView, context: RunContext) -> Reconstruction:
         """Run the attack from independent starts until all are done, or one has proven everything."""
-        seeds = torch.randint(2**62, (self.times,), generator=generator).tolist()
+        seeds = torch.randint(2**62, (self.times,), generator=context.generator).tolist()
         groups = _groups(seeds, self._at_once(view))
-        files = [None if checkpoint is None else _numbered(checkpoint, number) for number in range(len(groups))]
+        parts = [
+            context.part(str(number + 1)).with_progress(_part(context.progress, number, len(groups)))
+            for number in range(len(groups))
+        ]
         found: list[Reconstruction] = []
-        for number, (group, file) in enumerate(zip(groups, files, strict=True)):
-            found += self._run(view, group, _part(progress, number, len(groups)), file)
+        for group, part in zip(groups, parts, strict=True):
+            found += self._run(view, group, part)
             if any(map(_proves_all, found)):  # nothing is left to look for
                 break
-        for file in files:
-            if file is not None:
-                file.unlink(missing_ok=True)
+        for part in parts:
+            part.discard_checkpoint()
         ends = [-math.inf if _proves_all(one) else _objective(one) for one in found]
         best = min(range(len(found)), key=lambda run: (ends[run], -int(found[run].certified.sum())))
         kept = found[best] if self.keep == "best" else _pooled(found, found[best])
@@ -100,16 +96,12 @@ class Restarted(Attack):
             return self.at_once
         return self.times if next(iter(view.final.values())).is_cuda else 1
 
-    def _run(
-        self, view: AttackerView, seeds: Sequence[int], progress: Progress, checkpoint: Path | None
-    ) -> list[Reconstruction]:
+    def _run(self, view: AttackerView, seeds: Sequence[int], context: RunContext) -> list[Reconstruction]:
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         if len(seeds) == 1:
-            return [self.attack.recover(view, generator=generators[0], progress=progress, checkpoint=checkpoint)]
+            return [self.attack.recover(view, replace(context, generator=generators[0]))]
         assert isinstance(self.attack, SideBySide)
-        return self.attack.recover_together(
-            [view] * len(seeds), generators=generators, progress=progress, checkpoint=checkpoint
-        )
+        return self.attack.recover_together([view] * len(seeds), generators, context)
 
 
 def run_together(
@@ -118,7 +110,7 @@ def run_together(
     *,
     seeds: Sequence[int],
     device: str | torch.device = "auto",
-    progress: Progress = silent,
+    progress: Progress = no_progress,
     checkpoint: Path | str | None = None,
 ) -> list[Reconstruction]:
     """Attack many networks of one shape in one program, each as ``attack.run`` would.
@@ -150,9 +142,8 @@ def run_together(
     started = time.perf_counter()
     found = attack.recover_together(
         [moved[id(view)] for view in views],
-        generators=[torch.Generator().manual_seed(seed) for seed in seeds],
-        progress=progress,
-        checkpoint=None if checkpoint is None else Path(checkpoint),
+        [torch.Generator().manual_seed(seed) for seed in seeds],
+        RunContext.start(progress=progress, checkpoint=checkpoint),
     )
     seconds = time.perf_counter() - started
     return [
@@ -200,10 +191,6 @@ def _pooled(found: list[Reconstruction], best: Reconstruction) -> Reconstruction
 
     names = ("inputs", "certified", "confidence", "duals", "p_values")
     return replace(best, **{name: joined(name) for name in names})  # type: ignore[arg-type]
-
-
-def _numbered(file: Path, number: int) -> Path:
-    return file.with_name(f"{file.stem}-{number + 1}{file.suffix}")
 
 
 def _part(progress: Progress, number: int, times: int) -> Progress:

@@ -14,7 +14,8 @@ from exhume.auditing.keeping import kept, kept_or_run, request_of
 from exhume.auditing.measuring import measured
 from exhume.core.devices import resolve_device
 from exhume.core.errors import DataError, ExhumeError, Refusal, in_a_line
-from exhume.core.progress import Progress, silent
+from exhume.core.progress import Progress, no_progress
+from exhume.core.run_context import OutOfTime
 from exhume.records import (
     Applicability,
     Assessment,
@@ -37,10 +38,6 @@ Run = Callable[[str, Attack, float], Reconstruction]
 takes none, so that it is returned even when there are none left. Raises :class:`OutOfTime` otherwise."""
 
 
-class OutOfTime(KeyboardInterrupt):
-    """The budget is spent; to long work this is a wish to stop where nothing is lost, as Ctrl-C is."""
-
-
 def audit(
     view: AttackerView,
     data: Dataset | None = None,
@@ -49,7 +46,7 @@ def audit(
     budget: float | None = BUDGET_MINUTES,
     seed: int = 0,
     device: str | torch.device = "auto",
-    progress: Progress = silent,
+    progress: Progress = no_progress,
     folder: Path | str | None = None,
     start: StartEvidence | None = None,
 ) -> Audit:
@@ -87,10 +84,9 @@ def audit(
         if answered is not None:
             return answered
         if seconds <= 0:
-            raise OutOfTime
-        heard = within(seconds, progress)
+            raise OutOfTime("The budget is spent.")
         if place is None or file is None:
-            return attack.run(view, seed=seed, device=device, progress=heard)
+            return attack.run(view, seed=seed, device=device, progress=progress, seconds=seconds)
         return kept_or_run(
             attack,
             view,
@@ -98,7 +94,8 @@ def audit(
             checkpoint=place / name / "checkpoints" / f"{name}.safetensors",
             seed=seed,
             device=device,
-            progress=heard,
+            progress=progress,
+            seconds=seconds,
         )
 
     every = {name: kind() for name, kind in known_attacks().items()} if chosen is None else chosen
@@ -150,14 +147,14 @@ def conduct(
             if not is_auto:
                 raise
             fates.append(replace(one, applies=Applicability.DOES_NOT, reasons=(str(refusal),)))
+        except OutOfTime:
+            fates.append(replace(one, fate=_STOPPED if left > 0 else "not run: the budget was spent"))
         except ExhumeError:
             raise
         except Exception as error:  # a fault of ours in one attack must not cost what the others find
             if not is_auto:
                 raise
             fates.append(replace(one, fate=f"ended by an error ({type(error).__name__}: {in_a_line(error)})"))
-        except OutOfTime:
-            fates.append(replace(one, fate=_STOPPED if left > 0 else "not run: the budget was spent"))
         else:
             fates.append(replace(one, fate=RAN))
     return found, tuple(fates)
@@ -165,18 +162,6 @@ def conduct(
 
 def _somebody_waits(rest: Sequence[Assessment]) -> bool:
     return any(one.applies is not Applicability.DOES_NOT for one in rest)
-
-
-def within(seconds: float, progress: Progress = silent) -> Progress:
-    """Return a listener that stops long work at its first report after so many seconds."""
-    deadline = time.monotonic() + seconds
-
-    def heard(stage: str, done: int, total: int, note: str = "") -> None:
-        progress(stage, done, total, note)
-        if time.monotonic() > deadline:
-            raise OutOfTime
-
-    return heard
 
 
 def _not_to_run(one: Assessment, found: Mapping[str, Reconstruction], *, is_auto: bool) -> str | None:

@@ -8,7 +8,7 @@ import torch
 from exhume.attacks.attack import Attack
 from exhume.core.checkpoint import fingerprint
 from exhume.core.errors import RecordError
-from exhume.core.progress import Progress, silent
+from exhume.core.progress import Progress, no_progress
 from exhume.core.storage import write_json
 from exhume.records import AttackerView, Reconstruction
 from exhume.version import __version__
@@ -25,7 +25,8 @@ def kept_or_run(
     checkpoint: Path | None = None,
     seed: int = 0,
     device: str | torch.device = "auto",
-    progress: Progress = silent,
+    progress: Progress = no_progress,
+    seconds: float | None = None,
 ) -> Reconstruction:
     """Return what this attack found in this view before, or run it and keep what it finds in ``file``.
 
@@ -36,7 +37,7 @@ def kept_or_run(
     answered = kept(file, request)
     if answered is not None:
         return answered
-    found = attack.run(view, seed=seed, device=device, progress=progress, checkpoint=checkpoint)
+    found = attack.run(view, seed=seed, device=device, progress=progress, checkpoint=checkpoint, seconds=seconds)
     forget(file)
     found.save(file)
     write_json(file.with_name(REQUEST), {"request": request, "attack": repr(attack), "seed": seed})

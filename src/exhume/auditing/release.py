@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from exhume.attacks.attack import Attack
-from exhume.auditing.conduct import OutOfTime, within
 from exhume.auditing.measuring import measured
 from exhume.core.errors import Refusal
-from exhume.core.progress import Progress, silent
+from exhume.core.progress import Progress, no_progress
+from exhume.core.run_context import OutOfTime
 from exhume.evaluation.network import accuracy
 from exhume.records import AttackerView, Dataset, Price
 
@@ -54,7 +54,7 @@ def prices(
     budget: float | None = None,
     seed: int = 0,
     device: str | torch.device = "auto",
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> tuple[Price, ...]:
     """Attack the network again after each change that its owner could make before release.
 
@@ -98,8 +98,8 @@ def _price(
     right = None if data is None or unseen is None or not len(unseen) else accuracy(view, data, unseen)
     try:
         if seconds <= 0:
-            raise OutOfTime
-        evaluation = measured(attack.run(view, seed=seed, device=device, progress=within(seconds)), data, view)
+            raise OutOfTime(STOPPED)
+        evaluation = measured(attack.run(view, seed=seed, device=device, seconds=seconds), data, view)
     except OutOfTime:
         return Price(change=words, certified=None, accuracy=right, note=STOPPED)
     except Refusal as reason:

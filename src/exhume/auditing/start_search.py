@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from exhume.clues.traits import Traits
 from exhume.core.errors import ExhumeError, WeightsError
-from exhume.core.progress import Progress, silent
+from exhume.core.progress import Progress, no_progress
 from exhume.records import AttackerView, StartCandidate, StartEvidence, Weights, check_weights
 
 SHOWN = 3
@@ -51,7 +51,7 @@ def seeded(factory: Callable[[], nn.Module], seed: int) -> dict[str, Tensor]:
 
 
 def find_seed(
-    view: AttackerView, build: Callable[[int], Weights], seeds: Iterable[int], progress: Progress = silent
+    view: AttackerView, build: Callable[[int], Weights], seeds: Iterable[int], progress: Progress = no_progress
 ) -> Found:
     """Find the seed whose start ``view.final`` grew out of.
 

@@ -10,8 +10,6 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from exhume.auditing.conduct import OutOfTime
-
 
 class Bars:
     """A :class:`~exhume.core.progress.Progress` listener that draws one bar a stage.
@@ -54,8 +52,6 @@ class Bars:
         self.drawing.stop()
         if self.before is not None:
             signal.signal(signal.SIGINT, self.before)
-        if isinstance(error, OutOfTime):  # no wish of a person, and told elsewhere
-            return
         if isinstance(error, KeyboardInterrupt) and self.checkpoint is not None and self.checkpoint.exists():
             print(f"exhume: Interrupted; {self.checkpoint} is kept, and the same command continues.", file=sys.stderr)
         elif kind is None and self.interrupted:

@@ -17,7 +17,7 @@ from exhume.auditing import find_base, find_seed, seeded
 from exhume.auditing.start_search import Found
 from exhume.cli.attack_settings import plain_value
 from exhume.core.errors import ExhumeError, WeightsError, in_a_line
-from exhume.core.progress import Progress, silent
+from exhume.core.progress import Progress, no_progress
 from exhume.core.weight_files import load_weights
 from exhume.records import AttackerView, StartEvidence, count_outputs
 from exhume.records.record import Bounds
@@ -46,7 +46,7 @@ class OwnModel:
     """What is publicly known of the training, as ``NAME=VALUE``."""
 
 
-def own_view(own: OwnModel, progress: Progress = silent) -> tuple[AttackerView, StartEvidence | None]:
+def own_view(own: OwnModel, progress: Progress = no_progress) -> tuple[AttackerView, StartEvidence | None]:
     """Build a view of the network, searching for its start where that is asked for.
 
     ``own.model`` names the owner's own code, which is imported.

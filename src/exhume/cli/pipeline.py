@@ -9,12 +9,12 @@ from typing import Any
 from exhume.attacks.attack import Attack
 from exhume.auditing import account
 from exhume.auditing.catalogue import by_cost, known_attacks
-from exhume.auditing.conduct import OutOfTime, within
 from exhume.auditing.keeping import kept, kept_or_run, request_of
 from exhume.cli.attack_settings import build_attacks, build_every
 from exhume.cli.run_folder import RunFolder
 from exhume.cli.voice import Voice
 from exhume.core.errors import DataError, ExhumeError, Refusal
+from exhume.core.run_context import OutOfTime
 from exhume.core.storage import write_json
 from exhume.data import load
 from exhume.evaluation import evaluate, lead
@@ -157,7 +157,7 @@ def run_in(
             voice.note(f"{place.path} holds what {name} found already.")
             return answered
         if answered is None and seconds <= 0:
-            raise OutOfTime
+            raise OutOfTime("The budget is spent.")
         with voice.progress(checkpoint) as progress:
             result = kept_or_run(
                 attack,
@@ -166,7 +166,8 @@ def run_in(
                 checkpoint=checkpoint,
                 seed=seed,
                 device=device,
-                progress=within(seconds, progress),
+                progress=progress,
+                seconds=seconds,
             )
         place.clear_audit()
         write_json(place.result, evaluate(result, victim=view).to_json())

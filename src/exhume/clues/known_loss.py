@@ -84,3 +84,12 @@ def guessed_targets(loss: Loss | UserLoss, labels: Int[Tensor, " candidate"], vi
     """Return class indices as the loss takes them."""
     encode = loss.encode if isinstance(loss, Loss) else signed_or_centred
     return encode(labels, max(2, count_outputs(view.model, view.input_shape)))
+
+
+def balanced_labels(candidates: int, outputs: int, device: torch.device) -> Int[Tensor, " candidate"]:
+    """Return labels that give every class as many candidates as any other, or one more.
+
+    >>> balanced_labels(5, 1, torch.device("cpu")).tolist()
+    [0, 1, 0, 1, 0]
+    """
+    return torch.arange(candidates, device=device) % (2 if outputs == 1 else outputs)

@@ -1,19 +1,19 @@
-"""How long work reports where it stands, without knowing who listens."""
+"""How long work reports its progress, without knowing who shows it."""
 
 from typing import Protocol, runtime_checkable
 
 
 @runtime_checkable
 class Progress(Protocol):
-    """A listener for long work; the command line draws bars from it, a notebook may print it."""
+    """A progress callback; the command line draws bars from it, a notebook may print it."""
 
     def __call__(self, stage: str, done: int, total: int, note: str = "") -> None:
-        """Hear that ``done`` of ``total`` units of ``stage`` are finished; ``note`` is a short figure to show."""
+        """Receive that ``done`` of ``total`` units of ``stage`` are finished; ``note`` is a short figure to show."""
         ...
 
 
-def silent(stage: str, done: int, total: int, note: str = "") -> None:
-    """Hear progress and say nothing.
+def no_progress(stage: str, done: int, total: int, note: str = "") -> None:
+    """Do nothing (the default progress callback).
 
-    >>> silent("train", 1, 10)
+    >>> no_progress("train", 1, 10)
     """

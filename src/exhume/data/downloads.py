@@ -7,7 +7,7 @@ from pathlib import Path
 import pooch
 
 from exhume.core.errors import DataError
-from exhume.core.progress import Progress, silent
+from exhume.core.progress import Progress, no_progress
 from exhume.data.archives import unpack
 from exhume.data.sources import KNOWN, MNIST_FILES, Bundled, Filed, search_path
 
@@ -74,7 +74,7 @@ DOWNLOADS: dict[str, tuple[Download, ...]] = {
 }
 
 
-def fetch(name: str, data_dir: Path | str | None = None, progress: Progress = silent) -> Path:
+def fetch(name: str, data_dir: Path | str | None = None, progress: Progress = no_progress) -> Path:
     """Download a known source into ``data_dir`` (else ``EXHUME_DATA``, else the cache) and return its folder.
 
     A source that is already there is not downloaded again. An official file that already lies in the folder is checked

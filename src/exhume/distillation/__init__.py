@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from exhume.core.progress import Progress, silent
+from exhume.core.progress import Progress, no_progress
 from exhume.distillation.distillation import Distillation
 from exhume.distillation.finite import RKIPFinite
 from exhume.distillation.kernel import KIP, RKIP
@@ -19,7 +19,7 @@ def distil(
     *,
     seed: int = 0,
     device: str | torch.device = "auto",
-    progress: Progress = silent,
+    progress: Progress = no_progress,
     checkpoint: Path | str | None = None,
 ) -> Dataset:
     """Distil the training split of ``data``, so that ``train(distil(data))`` never shows a network the data itself.

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from exhume.core.devices import resolve_device
 from exhume.core.errors import ExhumeError
-from exhume.core.progress import Progress, silent
+from exhume.core.progress import Progress, no_progress
+from exhume.core.run_context import RunContext
 from exhume.records import Dataset, Split
 from exhume.training.prediction import classify
 
@@ -28,16 +29,8 @@ class Distillation(ABC):
             raise ExhumeError(f"A distilled set needs at least one example, not {self.size}.")
 
     @abstractmethod
-    def distilled(
-        self,
-        data: Dataset,
-        *,
-        generator: torch.Generator,
-        device: torch.device,
-        progress: Progress,
-        checkpoint: Path | None,
-    ) -> Split:
-        """Return the distilled examples in pixel units; ``generator`` is the only randomness."""
+    def distilled(self, data: Dataset, context: RunContext, device: torch.device) -> Split:
+        """Return the distilled examples in pixel units."""
 
     @final
     def run(
@@ -46,7 +39,7 @@ class Distillation(ABC):
         *,
         seed: int = 0,
         device: str | torch.device = "auto",
-        progress: Progress = silent,
+        progress: Progress = no_progress,
         checkpoint: Path | str | None = None,
     ) -> Dataset:
         """Distil the training split of ``data``.
@@ -64,11 +57,7 @@ class Distillation(ABC):
         if len(data.train) == 0:
             raise ExhumeError(f"The data set {data.name} has no training examples.")
         split = self.distilled(
-            data,
-            generator=torch.Generator().manual_seed(seed),
-            device=resolve_device(device),
-            progress=progress,
-            checkpoint=None if checkpoint is None else Path(checkpoint),
+            data, RunContext.start(seed=seed, progress=progress, checkpoint=checkpoint), resolve_device(device)
         )
         return replace(data, name=f"{data.name} distilled to {len(split)} by {type(self).__name__}", train=split)
 

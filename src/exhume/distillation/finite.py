@@ -1,12 +1,11 @@
 """Distillation by attacking a network: what its weights say in fewer images than it was trained on."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 
 from exhume.attacks.weight_difference import WeightDifference
-from exhume.core.progress import Progress
+from exhume.core.run_context import RunContext
 from exhume.distillation.distillation import Distillation, split_of
 from exhume.models.architecture import Architecture
 from exhume.models.mlp import MLP
@@ -30,21 +29,13 @@ class RKIPFinite(Distillation):
     attack: WeightDifference = PLAIN_SQUARES
     """How to search; its candidates are set to :attr:`size`, its features to the initial weights."""
 
-    def distilled(
-        self,
-        data: Dataset,
-        *,
-        generator: torch.Generator,
-        device: torch.device,
-        progress: Progress,
-        checkpoint: Path | None,
-    ) -> Split:
+    def distilled(self, data: Dataset, context: RunContext, device: torch.device) -> Split:
         """Train, attack, and label what the attack returns."""
-        seed = int(torch.randint(2**31, (1,), generator=generator))
-        victim = train(data, model=self.model, linearised=True, seed=seed, device=device, progress=progress)
+        seed = int(torch.randint(2**31, (1,), generator=context.generator))
+        victim = train(data, model=self.model, linearised=True, seed=seed, device=device, progress=context.report)
         attack = replace(self.attack, candidates=self.size, features="initial")
         view = victim.view()
-        found = attack.run(view, seed=seed, device=device, progress=progress, checkpoint=checkpoint)
+        found = attack.run(view, seed=seed, device=device, progress=context.report, checkpoint=context.checkpoint)
         inputs = view.to_model(found.inputs)
         assert found.duals is not None
         kernel = kernel_blocks(view.module(victim.initial), victim.initial, inputs).double()

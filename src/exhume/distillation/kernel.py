@@ -4,16 +4,14 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Literal, final, get_args
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from exhume.core.checkpoint import Checkpoint, fingerprint
 from exhume.core.errors import ExhumeError
-from exhume.core.progress import Progress
+from exhume.core.run_context import RunContext
 from exhume.distillation.distillation import Distillation, split_of
 from exhume.distillation.losses import DistillationLoss, EmbeddingLoss, PredictionLoss
 from exhume.kernels import JITTER, InfiniteNTK, duals_of
@@ -81,15 +79,7 @@ class KernelDistillation(Distillation):
         """Return what to minimise for training inputs and targets, both in float64."""
 
     @final
-    def distilled(
-        self,
-        data: Dataset,
-        *,
-        generator: torch.Generator,
-        device: torch.device,
-        progress: Progress,
-        checkpoint: Path | None,
-    ) -> Split:
+    def distilled(self, data: Dataset, context: RunContext, device: torch.device) -> Split:
         """Minimise the loss from noise."""
         dtype: torch.dtype = getattr(torch, self.precision)
         answers = LOSSES["mse"].targets(data, data.train).to(device).double()
@@ -99,7 +89,7 @@ class KernelDistillation(Distillation):
         targets = signed_or_centred(labels, len(data.classes)).to(device).double()
         if targets.shape[1] != answers.shape[1]:
             raise ExhumeError(f"{data.name} has soft targets that its classes do not explain; distil plain labels.")
-        start, is_free = self._start(data, generator)
+        start, is_free = self._start(data, context.generator)
         guesses = start.to(device).double()
         basis = span_of(torch.cat([inputs, guesses])) if self.coordinates == "span" else None
         problem = InducingPoints(
@@ -116,18 +106,14 @@ class KernelDistillation(Distillation):
         rate = self.learning_rate * math.sqrt(inputs.shape[1] / variables[0].shape[1])
         if self.labels == "learned":
             variables = (*variables, targets)
-        saved = None
-        if checkpoint is not None:
-            identity = fingerprint({"distillation": repr(self)}, *variables, inputs, answers)
-            saved = Checkpoint(checkpoint, identity, "distillation")
         end = minimise(
             problem.objective,
             variables,
             Descent(steps=self.steps, learning_rates=(rate, self.learning_rate)[: len(variables)], decay=self.decay),
             scale=loss.scale,
-            progress=progress,
+            progress=context.report,
             stage="distil",
-            checkpoint=saved,
+            checkpoint=context.saved("distillation", {"distillation": repr(self)}, *variables, inputs, answers),
         )
         if end.outcome is Outcome.DIVERGED:
             raise ExhumeError("The distillation left all bounds; lower the learning rate or raise the jitter.")

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from exhume.core.checkpoint import Checkpoint
 from exhume.core.errors import ExhumeError
-from exhume.core.progress import Progress, silent
+from exhume.core.progress import Progress, no_progress
+from exhume.core.run_context import STOPS
 from exhume.records import Outcome
 
 Variables = tuple[Tensor, ...]
@@ -85,7 +86,7 @@ def minimise(
     descent: Descent,
     *,
     scale: float = 1.0,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
     stage: str = "minimise",
     checkpoint: Checkpoint | None = None,
     coarse: Objective | None = None,
@@ -137,7 +138,7 @@ def minimise_together(
     descent: Descent,
     *,
     scales: Sequence[float],
-    progress: Progress = silent,
+    progress: Progress = no_progress,
     stage: str = "minimise",
     checkpoint: Checkpoint | None = None,
     coarse: Objectives | None = None,
@@ -160,7 +161,7 @@ def minimise_together(
             try:
                 done = descent.steps if walk.is_over else walk.taken
                 progress(stage, done, descent.steps, walk.note())
-            except KeyboardInterrupt:  # from a listener: here the state is whole, so nothing need be lost
+            except STOPS:  # raised by the report: here the state is whole, so nothing need be lost
                 if checkpoint is not None:
                     checkpoint.save(*walk.pack())
                 raise

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from exhume.core.checkpoint import fingerprint
 from exhume.core.errors import ExhumeError, RecordError
-from exhume.core.progress import Progress, silent
+from exhume.core.progress import Progress, no_progress
 from exhume.core.storage import load_bundle, save_bundle, write_json
 from exhume.records.evaluation import plain
 from exhume.report.figures import save_figure
@@ -53,7 +53,7 @@ class Bench:
     folder: Path
     identity: str = ""
     """Of the study and its settings; a cell measured under another one does not count."""
-    progress: Progress = silent
+    progress: Progress = no_progress
     device: str = "auto"
     seed: int = 0
     shared: Path | None = None
@@ -140,7 +140,7 @@ class Study(Generic[Settings]):
         *,
         device: str = "auto",
         seed: int = 0,
-        progress: Progress = silent,
+        progress: Progress = no_progress,
         command: str = "",
         shared: Path | str | None = None,
     ) -> Findings:

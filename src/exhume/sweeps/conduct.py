@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from exhume.core.errors import ExhumeError
-from exhume.core.progress import Progress, silent
+from exhume.core.progress import Progress, no_progress
 from exhume.core.storage import write_atomically
 from exhume.sweeps.page import page
 from exhume.sweeps.plan import Sweep
@@ -62,7 +62,7 @@ def conduct(
     *,
     title: str = "sweep",
     command: str = "",
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> Account:
     """Run the jobs that are not done yet, and write the table and the page of all.
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from exhume.core.checkpoint import Checkpoint
 from exhume.core.errors import ExhumeError, counted
 from exhume.core.progress import Progress
+from exhume.core.run_context import STOPS
 from exhume.core.storage import group, ungroup
 from exhume.training.losses import Loss
 from exhume.training.settings import Training
@@ -83,7 +84,7 @@ class Descent:
                     checkpoint.save(*self.pack())
                 try:
                     progress("train", total if end else self.step, total, f"loss {self.loss:.1e}")
-                except KeyboardInterrupt:  # from a listener: here the state is whole, so nothing need be lost
+                except STOPS:  # raised by the report: here the state is whole, so nothing need be lost
                     if checkpoint is not None:
                         checkpoint.save(*self.pack())
                     raise

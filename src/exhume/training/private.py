@@ -11,7 +11,7 @@ from torch import nn
 
 from exhume.core.devices import resolve_device
 from exhume.core.errors import ExhumeError
-from exhume.core.progress import Progress, silent
+from exhume.core.progress import Progress, no_progress
 from exhume.models.architecture import Architecture
 from exhume.models.mlp import MLP
 from exhume.records import Dataset, Victim
@@ -56,7 +56,7 @@ def train_privately(
     *,
     model: Architecture = MLP(),  # noqa: B008 - frozen
     device: str | torch.device = "auto",
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> Victim:
     """Train ``model`` under a privacy budget.
 

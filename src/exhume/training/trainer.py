@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from exhume.core.checkpoint import Checkpoint, fingerprint
 from exhume.core.devices import resolve_device
 from exhume.core.errors import ExhumeError
-from exhume.core.progress import Progress, silent
+from exhume.core.progress import Progress, no_progress
 from exhume.models.architecture import Architecture
 from exhume.models.linearised import Linearised
 from exhume.models.mlp import MLP
@@ -37,7 +37,7 @@ def train(
     *,
     model: Architecture = MLP(),  # noqa: B008 - frozen
     device: str | torch.device = "auto",
-    progress: Progress = silent,
+    progress: Progress = no_progress,
     checkpoint: Path | str | None = None,
     **settings: Any,
 ) -> Victim:

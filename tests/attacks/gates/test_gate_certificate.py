@@ -329,7 +329,7 @@ class Given(Attack):
     def check(self, view):
         pass
 
-    def recover(self, view, *, generator, progress, checkpoint):
+    def recover(self, view, context):
         images = torch.stack(list(self.images))
         nothing = torch.zeros(len(images))
         return Reconstruction(

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 import exhume
-from exhume.attacks.stationarity.multipliers import FreeMultipliers, MarginMultipliers, TiedMultipliers, balanced_labels
+from exhume.attacks.stationarity.multipliers import FreeMultipliers, MarginMultipliers, TiedMultipliers
 from exhume.attacks.stationarity.problem import KktProblem
 from exhume.attacks.stationarity.runs import Knobs, first_guesses, follow
+from exhume.clues.known_loss import balanced_labels
 from exhume.clues.search_space import SearchSpace
 from exhume.gradient_sums.smooth_relu import GatedReLU
 from exhume.gradient_sums.sums import ModuleSums

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, get_args
 
 import torch
@@ -20,14 +19,12 @@ from exhume.attacks.bilevel.hypergradients import (
     one_step,
 )
 from exhume.attacks.bilevel.starts import Start, start_from
-from exhume.attacks.stationarity.multipliers import balanced_labels
-from exhume.attacks.weight_difference.problem import box_of
-from exhume.clues.known_loss import UserLoss, guessed_targets, known_loss, shown_by_what_it_does
-from exhume.core.checkpoint import Checkpoint, fingerprint
+from exhume.clues.known_loss import UserLoss, balanced_labels, guessed_targets, known_loss, shown_by_what_it_does
 from exhume.core.errors import ExhumeError, Refusal
-from exhume.core.progress import Progress
+from exhume.core.run_context import RunContext
 from exhume.models.architecture import choose
 from exhume.models.structure import dense_stack
+from exhume.optimise.box import box_of
 from exhume.optimise.loop import Decay, Descent, Minimum, Variables, minimise
 from exhume.records import AttackerView, Outcome, Reconstruction, count_outputs
 from exhume.training.losses import LOSSES, Loss
@@ -116,14 +113,12 @@ class Bilevel(Attack):
         self._weight_decay(view)
         self._labels(view)
 
-    def recover(
-        self, view: AttackerView, *, generator: torch.Generator, progress: Progress, checkpoint: Path | None
-    ) -> Reconstruction:
+    def recover(self, view: AttackerView, context: RunContext) -> Reconstruction:
         """Minimise the distance of trained weights from the start that was asked for."""
         start, labels = start_from(self.start), self._labels(view)
         problem = self.problem(view, labels)
         like = next(problem.model.parameters())
-        drawn = start.draw(view, labels, generator)
+        drawn = start.draw(view, labels, context.generator)
         inputs = view.to_model(drawn.to(like)).flatten(1).contiguous()
         target = problem.flat(view.final)
         origin = target if self.lower_start == "final" else problem.flat(view.initial or {})
@@ -145,17 +140,14 @@ class Bilevel(Attack):
             tolerance=self.tolerance,
             patience=self.patience,
         )
-        saved = None
-        if checkpoint is not None:
-            saved = Checkpoint(checkpoint, fingerprint({"attack": repr(self)}, inputs, match.target), "search")
         end = minimise(
             match.objective,
             (inputs,),
             descent,
             scale=float(len(inputs)),
-            progress=progress,
+            progress=context.report,
             stage="search",
-            checkpoint=saved,
+            checkpoint=context.saved("search", {"attack": repr(self)}, inputs, match.target),
         )
         return self._result(view, match, inputs, end, start)
 

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from exhume.attacks.stationarity.multipliers import ExampleLoss
+from exhume.clues.known_loss import UserLoss
 from exhume.models.tangent import outputs_of, split_weights
 from exhume.records import AttackerView, Weights
 
@@ -38,13 +38,13 @@ class TrainingProblem:
     fixed: Weights
     """Buffers, which training does not move."""
     input_shape: tuple[int, ...]
-    loss: ExampleLoss
+    loss: UserLoss
     targets: Tensor
     weight_decay: float
 
     @classmethod
     def of(
-        cls, view: AttackerView, loss: ExampleLoss, targets: Tensor, weight_decay: float, dtype: torch.dtype
+        cls, view: AttackerView, loss: UserLoss, targets: Tensor, weight_decay: float, dtype: torch.dtype
     ) -> "TrainingProblem":
         """Pose the problem that the training of a view's network solved, as far as the attacker guesses it."""
         model = view.module(view.final).to(dtype)

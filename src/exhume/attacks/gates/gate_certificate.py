@@ -1,8 +1,7 @@
 """Exact, certified recovery of training inputs from the first layer's weight change."""
 
 import math
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float
@@ -16,9 +15,8 @@ from exhume.attacks.gates.rounds import LATE, Hunt
 from exhume.attacks.gates.search import RowProblem, row_problem
 from exhume.clues.first_layer import FLAT_SIDED, backward_signals, first_layer
 from exhume.clues.subspace import InputSubspace, input_subspace
-from exhume.core.checkpoint import Checkpoint, fingerprint
 from exhume.core.errors import ExhumeError, Refusal, counted
-from exhume.core.progress import Progress
+from exhume.core.run_context import STOPS, RunContext
 from exhume.records import AttackerView, Outcome, Reconstruction
 
 OUTSIDE = 0.05
@@ -69,9 +67,7 @@ class GateCertificate(Attack):
         if self.warm_start is not None:
             self.warm_start.check(view)
 
-    def recover(
-        self, view: AttackerView, *, generator: torch.Generator, progress: Progress, checkpoint: Path | None
-    ) -> Reconstruction:
+    def recover(self, view: AttackerView, context: RunContext) -> Reconstruction:
         """Search in rounds until every row is found or nothing new turns up, then read out and certify."""
         subspace = input_subspace(view)
         assert view.initial is not None
@@ -80,23 +76,19 @@ class GateCertificate(Attack):
         )
         hunt = Hunt(
             problem=problem,
-            generator=generator,
+            generator=context.generator,
             starts=self.starts,
             error_rate=self.error_rate,
             found=torch.zeros(0, problem.rank).to(problem.rows),
             warm=torch.zeros(0, len(problem.basis)).to(problem.rows),
         )
-        saved = None
-        if checkpoint is not None:
-            identity = fingerprint(
-                {"attack": repr(self), "seed": generator.initial_seed()}, problem.rows, problem.basis
-            )
-            saved = Checkpoint(checkpoint, identity, "hunt")
-            if (state := saved.load()) is not None:
-                hunt.unpack(*state)
+        about = {"attack": repr(self), "seed": context.generator.initial_seed()}
+        saved = context.saved("hunt", about, problem.rows, problem.basis)
+        if saved is not None and (state := saved.load()) is not None:
+            hunt.unpack(*state)
         if self.warm_start is not None and hunt.rounds == 0:
-            hunt.warm = self._warm_starts(self.warm_start, view, problem, generator, progress)
-        hunt.tick = lambda: progress("recover", len(hunt.found), problem.rank, f"round {hunt.rounds + 1}")
+            hunt.warm = self._warm_starts(self.warm_start, view, problem, context)
+        hunt.tick = lambda: context.report("recover", len(hunt.found), problem.rank, f"round {hunt.rounds + 1}")
         while hunt.rounds < self.rounds and not hunt.is_stuck(self.patience) and not hunt.is_complete:
             whole = hunt.pack()
             try:
@@ -104,19 +96,17 @@ class GateCertificate(Attack):
                 hunt.round()
                 if hunt.is_complete or hunt.idle in (LATE, self.patience // 2):
                     hunt.settle()
-            except KeyboardInterrupt:  # the round is lost, and nothing before it
+            except STOPS:  # the round is lost, and nothing before it
                 if saved is not None and whole[0]["rounds"]:
                     saved.save(*whole)
                 raise
             if saved is not None and saved.due():
                 saved.save(*hunt.pack())
-        progress("recover", len(hunt.found), problem.rank, "certify")
+        context.progress("recover", len(hunt.found), problem.rank, "certify")
         return self._result(view, subspace, hunt)
 
-    def _warm_starts(
-        self, attack: Attack, view: AttackerView, problem: RowProblem, generator: torch.Generator, progress: Progress
-    ) -> Tensor:
-        found = attack.recover(view, generator=generator, progress=progress, checkpoint=None)
+    def _warm_starts(self, attack: Attack, view: AttackerView, problem: RowProblem, context: RunContext) -> Tensor:
+        found = attack.recover(view, replace(context, checkpoint=None))
         flat = view.to_model(found.inputs.to(view.device)).reshape(len(found), -1).double()
         if problem.has_bias:
             flat = torch.cat([flat, torch.ones_like(flat[:, :1])], dim=1)

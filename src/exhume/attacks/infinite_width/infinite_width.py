@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 from jaxtyping import Float
@@ -11,9 +10,10 @@ from torch import Tensor
 
 from exhume.attacks.attack import Attack
 from exhume.attacks.infinite_width.embedding import BARELY, Answers, Embedding, most_missing
-from exhume.core.checkpoint import Checkpoint, fingerprint
+from exhume.core.checkpoint import Checkpoint
 from exhume.core.errors import ExhumeError, Refusal
-from exhume.core.progress import Progress, silent
+from exhume.core.progress import Progress, no_progress
+from exhume.core.run_context import RunContext
 from exhume.kernels import InfiniteNTK, jittered
 from exhume.models.mlp import MLP
 from exhume.models.tangent import outputs_of, response
@@ -51,7 +51,7 @@ def match_embedding(
     settings: Rounds,
     *,
     generator: torch.Generator,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
     checkpoint: Checkpoint | None = None,
 ) -> Minimum:
     """Minimise the distance of embeddings, and return the best end of all rounds.
@@ -226,27 +226,25 @@ class InfiniteWidth(Attack):
         except ExhumeError as error:
             raise Refusal(str(error)) from error
 
-    def recover(
-        self, view: AttackerView, *, generator: torch.Generator, progress: Progress, checkpoint: Path | None
-    ) -> Reconstruction:
+    def recover(self, view: AttackerView, context: RunContext) -> Reconstruction:
         """Minimise from random guesses."""
         assert view.architecture is not None
         outputs = count_outputs(view.model, view.input_shape)
         like = next(iter(view.final.values()))
-        free = self.init_std * torch.randn(self.candidates, view.input_size, generator=generator)
-        raw = torch.rand(self.candidates, outputs, generator=generator) - 0.5
+        free = self.init_std * torch.randn(self.candidates, view.input_size, generator=context.generator)
+        raw = torch.rand(self.candidates, outputs, generator=context.generator) - 0.5
         start = (free.to(like), raw.to(like))
         problem = embedding_of(InfiniteNTK.of(view.architecture), change_of(view), start[0], self.radius)
-        saved = None
-        if checkpoint is not None:
-            saved = Checkpoint(checkpoint, fingerprint({"attack": repr(self)}, *start, *view.final.values()), "search")
+        saved = context.saved("search", {"attack": repr(self)}, *start, *view.final.values())
         rounds = Rounds(
             rounds=self.rounds,
             steps=self.steps,
             learning_rate=self.learning_rate,
             climbing_steps=max(1, 3 * self.steps // 4),
         )
-        end = match_embedding(problem, start, rounds, generator=generator, progress=progress, checkpoint=saved)
+        end = match_embedding(
+            problem, start, rounds, generator=context.generator, progress=context.report, checkpoint=saved
+        )
         return _result(view, problem, end)
 
 

@@ -3,7 +3,6 @@
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
@@ -19,9 +18,9 @@ from exhume.clues.search_space import SearchSpace
 from exhume.clues.span import input_span
 from exhume.clues.start_noise import first_layer_only
 from exhume.clues.subspace import InputSubspace
-from exhume.core.checkpoint import Checkpoint, fingerprint
+from exhume.core.checkpoint import Checkpoint
 from exhume.core.errors import ExhumeError, Refusal
-from exhume.core.progress import Progress
+from exhume.core.run_context import RunContext
 from exhume.models.architecture import choose
 from exhume.optimise.loop import matrix_precision
 from exhume.records import AttackerView, Outcome, Reconstruction, count_outputs
@@ -121,23 +120,21 @@ class FinalWeights(Attack):
         if self.within_span or self.candidates is None:
             self._span(view)
 
-    def recover(
-        self, view: AttackerView, *, generator: torch.Generator, progress: Progress, checkpoint: Path | None
-    ) -> Reconstruction:
+    def recover(self, view: AttackerView, context: RunContext) -> Reconstruction:
         """Search settings, run the winners from new starts, and pool what they find."""
         span = self._span(view)
         candidates = self.candidates
         if candidates is None:
             assert span is not None
             candidates = max(2, round(self.oversampling * span.rank))
-        problem = self._problem(view, candidates, span, generator)
+        problem = self._problem(view, candidates, span, context.generator)
         outputs = count_outputs(view.model, view.input_shape)
-        stage = _Stages(self, problem, candidates, outputs, generator, progress, checkpoint)
+        stage = _Stages(self, problem, candidates, outputs, context)
         with matrix_precision(tf32=self.precision == "tf32"):
             knobs, trials = stage.halved()
             runs = stage.pooled(knobs)
         stage.clear()
-        return self._result(view, problem, span, knobs, trials, runs, generator)
+        return self._result(view, problem, span, knobs, trials, runs, context.generator)
 
     def _span(self, view: AttackerView) -> InputSubspace | None:
         span = None if self.within_span is False and self.candidates is not None else input_span(view)
@@ -266,15 +263,13 @@ class _Stages:
         problem: KktProblem,
         candidates: int,
         outputs: int,
-        generator: torch.Generator,
-        progress: Progress,
-        checkpoint: Path | None,
+        context: RunContext,
     ) -> None:
         self.attack, self.problem, self.candidates, self.outputs = attack, problem, candidates, outputs
-        self.generator, self.progress, self.checkpoint = generator, progress, checkpoint
-        self.files: list[Path] = []
-        if checkpoint is not None:  # the file that was asked for stands for those of the rounds beside it
-            whole = Checkpoint(checkpoint, fingerprint({"attack": repr(attack)}, *problem.target), "search")
+        self.context, self.generator = context, context.generator
+        self.parts: list[RunContext] = []
+        # The file that was asked for stands for those of the rounds beside it.
+        if (whole := context.saved("search", {"attack": repr(attack)}, *problem.target)) is not None:
             whole.load()
             whole.save({}, {})
 
@@ -291,7 +286,9 @@ class _Stages:
         account: list[dict[str, Any]] = [{"settings": knobs.row(number)} for number in range(attack.trials)]
         steps, rounds = attack.trial_steps, _rounds(attack.trials, attack.winners)
         for round_number in range(1, rounds + 1):
-            runs = self._follow(start, knobs, steps, f"settings, round {round_number} of {rounds}")
+            runs = self._follow(
+                start, knobs, steps, f"settings, round {round_number} of {rounds}", f"round{round_number}"
+            )
             for number, residual in zip(numbers.tolist(), runs.residuals.tolist(), strict=True):
                 account[number] |= {"residual": residual if math.isfinite(residual) else None, "rounds": round_number}
             best = runs.residuals.argsort()[: max(attack.winners, len(knobs) // 2)]
@@ -304,18 +301,18 @@ class _Stages:
     def pooled(self, winners: Knobs) -> Runs:
         """Run the winners' settings from new starts, in turn."""
         knobs = winners.take(torch.arange(self.attack.restarts) % len(winners))
-        return self._follow(self._start(knobs), knobs, self.attack.steps, "recover")
+        return self._follow(self._start(knobs), knobs, self.attack.steps, "recover", "pool")
 
     def clear(self) -> None:
         """Remove what was saved on the way; the result is complete."""
-        for file in (*self.files, *([] if self.checkpoint is None else [self.checkpoint])):
-            file.unlink(missing_ok=True)
+        for part in (*self.parts, self.context):
+            part.discard_checkpoint()
 
     def _start(self, knobs: Knobs) -> tuple[Tensor, Tensor]:
         free, raw = first_guesses(self.problem, self.candidates, self.outputs, knobs, self.generator)
         return free, raw
 
-    def _follow(self, start: tuple[Tensor, Tensor], knobs: Knobs, steps: int, stage: str) -> Runs:
+    def _follow(self, start: tuple[Tensor, Tensor], knobs: Knobs, steps: int, stage: str, name: str) -> Runs:
         chunks = torch.split(torch.arange(len(knobs)), self.attack.at_once)
         parts = [
             follow(
@@ -323,9 +320,9 @@ class _Stages:
                 (start[0][chunk.to(start[0].device)], start[1][chunk.to(start[0].device)]),
                 knobs.take(chunk),
                 steps=steps,
-                progress=self.progress,
+                progress=self.context.report,
                 stage=stage if len(chunks) == 1 else f"{stage}, part {number + 1} of {len(chunks)}",
-                checkpoint=self._saved(start, knobs, steps),
+                checkpoint=self._saved(f"{name}-{number + 1}", start, knobs, steps),
             )
             for number, chunk in enumerate(chunks)
         ]
@@ -336,13 +333,10 @@ class _Stages:
             history=parts[0].history,
         )
 
-    def _saved(self, start: tuple[Tensor, Tensor], knobs: Knobs, steps: int) -> Checkpoint | None:
-        if self.checkpoint is None:
-            return None
-        name = f"{self.checkpoint.stem}-{len(self.files) + 1}{self.checkpoint.suffix}"
-        self.files.append(self.checkpoint.with_name(name))
+    def _saved(self, name: str, start: tuple[Tensor, Tensor], knobs: Knobs, steps: int) -> Checkpoint | None:
+        self.parts.append(self.context.part(name))
         about = {"attack": repr(self.attack), "steps": steps, "runs": len(knobs)}
-        return Checkpoint(self.files[-1], fingerprint(about, *start, *self.problem.target), "search")
+        return self.parts[-1].saved("search", about, *start, *self.problem.target)
 
 
 def _rounds(trials: int, winners: int) -> int:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import torch
 
 from exhume.attacks.stationarity.final_weights import FinalWeights
-from exhume.attacks.stationarity.multipliers import MarginMultipliers, Multipliers, balanced_labels
+from exhume.attacks.stationarity.multipliers import MarginMultipliers, Multipliers
+from exhume.clues.known_loss import balanced_labels
 from exhume.clues.subspace import InputSubspace
 from exhume.core.errors import Refusal
 from exhume.models.structure import dense_stack

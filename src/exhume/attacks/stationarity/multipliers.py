@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from exhume.clues.known_loss import UserLoss
+
 Inputs = Float[Tensor, "candidate value"]
 Raw = Float[Tensor, "..."]
 """What is optimised in place of duals."""
@@ -20,8 +22,6 @@ Network = Callable[[Tensor], Tensor]
 """From inputs to outputs, one row a candidate."""
 Pull = Callable[[Tensor], tuple[Tensor | None, Tensor]]
 """From a gradient by duals to gradients by inputs (None: there is none) and by what is optimised."""
-ExampleLoss = Callable[[Tensor, Tensor], Tensor]
-"""From outputs and targets of a batch to its mean loss."""
 
 
 @runtime_checkable
@@ -104,7 +104,7 @@ class TiedMultipliers:
     one over the weight decay and the number of examples; an attacker who does not know both starts from a guess.
     """
 
-    loss: ExampleLoss
+    loss: UserLoss
     targets: Tensor
     strength: float = 1.0
 
@@ -149,12 +149,3 @@ def margin_directions(
     own = classes == labels[:, None]
     rival = classes == outputs.masked_fill(own, -torch.inf).argmax(1)[:, None]
     return own.to(outputs) - rival.to(outputs)
-
-
-def balanced_labels(candidates: int, outputs: int, device: torch.device) -> Int[Tensor, " candidate"]:
-    """Return labels that give every class as many candidates as any other, or one more.
-
-    >>> balanced_labels(5, 1, torch.device("cpu")).tolist()
-    [0, 1, 0, 1, 0]
-    """
-    return torch.arange(candidates, device=device) % (2 if outputs == 1 else outputs)

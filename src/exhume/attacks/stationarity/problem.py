@@ -12,11 +12,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from exhume.attacks.stationarity.multipliers import Multipliers
-from exhume.attacks.weight_difference.problem import UNIT_PROBES, box_of, moved_into
 from exhume.clues.search_space import SearchSpace
 from exhume.clues.start_noise import parted
+from exhume.gradient_sums.coordinates import UNIT_PROBES, moved_into
 from exhume.gradient_sums.dense import DenseSums, Sharpness, Sums
 from exhume.gradient_sums.sums import GradientSums, WeighedSums, gradient_sums, squared_residual
+from exhume.optimise.box import box_of
 from exhume.records import AttackerView
 
 Free = Float[Tensor, "candidate free"]
@@ -37,7 +38,7 @@ class KktProblem:
     unit: float = 1.0
     """By which multipliers are multiplied, so that one of order one suits the weights."""
     metric: Float[Tensor, "coordinate coordinate"] | None = None
-    """How the first layer's residual is measured; see :func:`~exhume.attacks.weight_difference.problem.balanced`."""
+    """How the first layer's residual is measured; see :func:`~exhume.gradient_sums.coordinates.balanced`."""
     in_coordinates: bool = True
     """Whether the sums take coordinates of the space; otherwise they take inputs."""
 

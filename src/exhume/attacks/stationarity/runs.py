@@ -9,7 +9,7 @@ from torch import Tensor
 
 from exhume.attacks.stationarity.problem import KktProblem
 from exhume.core.checkpoint import Checkpoint
-from exhume.core.progress import Progress, silent
+from exhume.core.progress import Progress, no_progress
 from exhume.optimise.loop import Decay, Descent, Variables, minimise
 
 Range = tuple[float, float]
@@ -83,7 +83,7 @@ def follow(
     *,
     steps: int,
     decay: Decay = "cosine",
-    progress: Progress = silent,
+    progress: Progress = no_progress,
     stage: str = "search",
     checkpoint: Checkpoint | None = None,
 ) -> Runs:

@@ -6,8 +6,8 @@ from typing import Literal, get_args
 import torch
 
 from exhume.attacks.stationarity.final_weights import FinalWeights
-from exhume.attacks.stationarity.multipliers import FreeMultipliers, Multipliers, TiedMultipliers, balanced_labels
-from exhume.clues.known_loss import UserLoss, guessed_targets, known_loss, shown_by_what_it_does
+from exhume.attacks.stationarity.multipliers import FreeMultipliers, Multipliers, TiedMultipliers
+from exhume.clues.known_loss import UserLoss, balanced_labels, guessed_targets, known_loss, shown_by_what_it_does
 from exhume.clues.subspace import InputSubspace
 from exhume.core.errors import ExhumeError, Refusal
 from exhume.models.architecture import choose

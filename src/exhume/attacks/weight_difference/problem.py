@@ -9,19 +9,16 @@ from torch import Tensor
 
 from exhume.clues.search_space import SearchSpace
 from exhume.core.errors import ExhumeError
+from exhume.gradient_sums.coordinates import UNIT_PROBES, moved_into
 from exhume.gradient_sums.dense import DenseSums, Targets
 from exhume.gradient_sums.residuals import compact
 from exhume.gradient_sums.sums import ChunkedSums, GradientSums, gradient_sums, squared_residual
+from exhume.optimise.box import box_of
 from exhume.records import AttackerView, Weights
 
 Coordinates = Float[Tensor, "*run candidate free"]
 RawDuals = Float[Tensor, "*run point candidate output"]
 """Duals over their unit, of order one, so that one learning rate suits inputs and duals."""
-
-FAINT = 1e-4
-"""Directions weaker than this, relative to the strongest squared, are not made any stronger."""
-UNIT_PROBES = 16
-"""How many gradients are measured to find out how large they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +37,7 @@ class WeightChange:
     points: int
     """At how many sets of weights gradients are taken."""
     metric: Float[Tensor, "*run coordinate coordinate"] | None = None
-    """How the first layer's residual is measured; see :func:`balanced`."""
+    """How the first layer's residual is measured; see :func:`~exhume.gradient_sums.coordinates.balanced`."""
     thin: Targets | None = None
     """The target again, with thin factors for matrices where that saves work; see :meth:`compacted`."""
     at_once: int | None = None
@@ -63,7 +60,7 @@ class WeightChange:
         """Pose the problem of a view, with gradients taken at ``points``.
 
         ``kept`` is what weight decay left of the initial weights; the change is measured from there. ``balance`` is
-        that of the first layer's directions (:func:`balanced`), where the space is known that they span.
+        that of the first layer's directions, where the space is known that they span.
         """
         assert view.initial is not None
         sums = gradient_sums(view, points, dtype)
@@ -238,39 +235,9 @@ class WeightChange:
         return torch.stack([torch.stack([part.square().sum() for part in parts]).sum() for parts in alone])
 
 
-def moved_into(
-    space: SearchSpace, sums: DenseSums, first: Float[Tensor, "unit value"], balance: float
-) -> tuple[DenseSums, Float[Tensor, "unit coordinate"], Float[Tensor, "coordinate coordinate"] | None]:
-    """Return dense sums and the first layer's target in coordinates of a space, and the metric of that layer."""
-    if space.basis is None:
-        return sums, first, None
-    inside = first @ space.basis.to(first)
-    return sums.within(space.basis), inside, balanced(inside, balance) if balance > 0 else None
-
-
-def box_of(view: AttackerView, dtype: torch.dtype) -> tuple[Float[Tensor, " value"], Float[Tensor, " value"]] | None:
-    """Return the lowest and highest network input, value by value; None where inputs are unbounded."""
-    box = view.model_box()
-    return None if box is None else (box[0].to(dtype), box[1].to(dtype))
-
-
 def _stacked_boxes(boxes: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor] | None:
     """Return the boxes of many runs as one, which every candidate of a run has in common."""
     if not boxes:
         return None
     lowest, highest = (torch.stack(ends)[:, None] for ends in zip(*boxes, strict=True))
     return lowest, highest
-
-
-def balanced(change: Float[Tensor, "unit coordinate"], power: float) -> Float[Tensor, "coordinate coordinate"]:
-    """Return the metric ``(ΔᵀΔ)^−power``, scaled so that the change itself keeps its size.
-
-    A change has a few strong directions, those the inputs have in common, and many weak ones that tell inputs apart.
-    What the features' drift leaves unexplained is proportional to the strength, so that plain squares would let the
-    errors of the strong directions drown the weak ones. Power 1 counts all directions alike, 0 is the plain square.
-    """
-    gram = change.mT @ change
-    strengths, directions = torch.linalg.eigh(gram)
-    raised: Tensor = strengths.clamp(min=FAINT * float(strengths[-1])).pow(-power)
-    metric: Tensor = (directions * raised) @ directions.mT
-    return metric * (gram.trace() / (gram * metric).sum())

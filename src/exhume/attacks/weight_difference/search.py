@@ -2,15 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
 from exhume.attacks.weight_difference.problem import WeightChange
-from exhume.core.checkpoint import Checkpoint, fingerprint
 from exhume.core.devices import short_products
-from exhume.core.progress import Progress
+from exhume.core.run_context import RunContext
 from exhume.optimise.loop import (
     Decay,
     Descent,
@@ -61,20 +59,19 @@ class Search:
         self,
         problems: Sequence[Sequence[WeightChange]],
         starts: Sequence[Variables],
-        progress: Progress,
-        checkpoint: Path | None,
+        context: RunContext,
     ) -> list[Found]:
         """Descend from every start, all runs in one program.
 
         Args:
             problems: of every run, one a stage.
             starts: coordinates and raw duals of every run, for its first problem.
-            progress: hears where the search stands.
-            checkpoint: where the last stage is saved; earlier ones are saved beside it until all is done.
+            context: the last stage is saved to its checkpoint; earlier ones are saved beside it until all is done.
         """
-        files = [None if checkpoint is None else self._file(checkpoint, number) for number in range(len(self.stages))]
+        last_stage = len(self.stages) - 1
+        parts = [context.part(f"stage{number + 1}") for number in range(last_stage)] + [context]
         posed = [self._in_units(each[0], start) for each, start in zip(problems, starts, strict=True)]
-        ends = self._descend(0, posed, starts, progress, files[0])
+        ends = self._descend(0, posed, starts, parts[0])
         for number in range(1, len(self.stages)):
             before, last = posed, ends
             posed, starts = [], []
@@ -84,18 +81,11 @@ class Search:
                 starts.append(start)
             ends = [
                 _joined(one, other)
-                for one, other in zip(last, self._descend(number, posed, starts, progress, files[number]), strict=True)
+                for one, other in zip(last, self._descend(number, posed, starts, parts[number]), strict=True)
             ]
-        for file in files[:-1]:
-            if file is not None:
-                file.unlink(missing_ok=True)
+        for part in parts[:-1]:
+            part.discard_checkpoint()
         return [Found(problem, end) for problem, end in zip(posed, ends, strict=True)]
-
-    def _file(self, checkpoint: Path, number: int) -> Path:
-        is_last = number == len(self.stages) - 1
-        return (
-            checkpoint if is_last else checkpoint.with_name(f"{checkpoint.stem}-stage{number + 1}{checkpoint.suffix}")
-        )
 
     def _in_units(self, problem: WeightChange, start: Variables) -> WeightChange:
         return problem.with_natural_unit(*start) if self.natural_unit else problem
@@ -113,8 +103,7 @@ class Search:
         number: int,
         problems: Sequence[WeightChange],
         starts: Sequence[Variables],
-        progress: Progress,
-        checkpoint: Path | None,
+        context: RunContext,
     ) -> list[Minimum]:
         steps, space = self.stages[number].steps, problems[0].space
         whole, taken = (sum(one.steps for one in some) for some in (self.stages, self.stages[:number]))
@@ -127,15 +116,11 @@ class Search:
             patience=self.patience,
             coarse=min(max((self.coarse_share * whole - taken) / steps, 0.0), 1.0),
         )
-        saved = None
-        if checkpoint is not None:
-            parts = [
-                part for start, problem in zip(starts, problems, strict=True) for part in (*start, *problem.target)
-            ]
-            saved = Checkpoint(checkpoint, fingerprint({"attack": self.about}, *parts), "search")
+        parts = [part for start, problem in zip(starts, problems, strict=True) for part in (*start, *problem.target)]
+        saved = context.saved("search", {"attack": self.about}, *parts)
 
         def heard(stage: str, done: int, total: int, note: str = "") -> None:
-            progress(stage, taken + done, whole, note)
+            context.report(stage, taken + done, whole, note)
 
         if len(problems) == 1:
             problem = problems[0]

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar, get_args
 
 import torch
@@ -15,7 +14,7 @@ from exhume.clues.first_layer import FirstLayer, first_layer
 from exhume.clues.search_space import SearchSpace
 from exhume.clues.subspace import InputSubspace, input_subspace
 from exhume.core.errors import ExhumeError, Refusal
-from exhume.core.progress import Progress
+from exhume.core.run_context import RunContext
 from exhume.models.architecture import choose
 from exhume.optimise.loop import Decay, Minimum, Variables
 from exhume.records import AttackerView, Outcome, Reconstruction, Weights, count_outputs
@@ -65,7 +64,7 @@ class WeightDifference(Attack):
     balance: float = 0.5
     """How far strong and weak directions of the first layer's change count alike, from 0 (as they are) to 1.
 
-    Only inside the subspace, where directions are known (:func:`~exhume.attacks.weight_difference.problem.balanced`).
+    Only inside the subspace, where directions are known (:func:`~exhume.gradient_sums.coordinates.balanced`).
     """
     within_subspace: bool | None = None
     """Whether to search only where the first layer's change allows; None: whenever it tells."""
@@ -150,20 +149,13 @@ class WeightDifference(Attack):
         if self.candidates is None or self.within_subspace:
             self._look(first_layer, view)  # the quick half of the question; the rank itself is measured once, later
 
-    def recover(
-        self, view: AttackerView, *, generator: torch.Generator, progress: Progress, checkpoint: Path | None
-    ) -> Reconstruction:
+    def recover(self, view: AttackerView, context: RunContext) -> Reconstruction:
         """Minimise from random guesses."""
-        (found,) = self.recover_together([view], generators=[generator], progress=progress, checkpoint=checkpoint)
+        (found,) = self.recover_together([view], [context.generator], context)
         return found
 
     def recover_together(
-        self,
-        views: Sequence[AttackerView],
-        *,
-        generators: Sequence[torch.Generator],
-        progress: Progress,
-        checkpoint: Path | None,
+        self, views: Sequence[AttackerView], generators: Sequence[torch.Generator], context: RunContext
     ) -> list[Reconstruction]:
         """Minimise many times in one program: one view from many starts, or many dense networks of one shape.
 
@@ -191,7 +183,7 @@ class WeightDifference(Attack):
             natural_unit=self.dual_unit == "natural",
             about=repr(self),
         )
-        ends = search.run([task.problems for task in tasks], starts, progress, checkpoint)
+        ends = search.run([task.problems for task in tasks], starts, context)
         return [self._result(view, task, *end) for view, task, end in zip(views, tasks, ends, strict=True)]
 
     def _stages(self, view: AttackerView, subspace: InputSubspace | None) -> tuple[Stage, ...]:

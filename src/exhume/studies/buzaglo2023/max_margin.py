@@ -7,7 +7,6 @@ on training images is counted on held-out ones too.
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -21,7 +20,7 @@ from exhume.attacks.stationarity.max_margin import MaxMargin
 from exhume.clues.search_space import SearchSpace
 from exhume.clues.span import input_span
 from exhume.core.errors import ExhumeError, Refusal
-from exhume.core.progress import Progress
+from exhume.core.run_context import RunContext
 from exhume.data import load
 from exhume.evaluation.calibration import calibrate
 from exhume.evaluation.comparison import example_distances, neighbour_distances
@@ -182,15 +181,13 @@ class NoiseInSpan(Attack):
         if input_span(view) is None:
             raise Refusal("The first layer does not show the span of the inputs.")
 
-    def recover(
-        self, view: AttackerView, *, generator: torch.Generator, progress: Progress, checkpoint: Path | None
-    ) -> Reconstruction:
+    def recover(self, view: AttackerView, context: RunContext) -> Reconstruction:
         """Draw normals of one spread along every direction of the span."""
         span = input_span(view)
         assert span is not None
         space = SearchSpace.spanned_by(span, torch.float32)
         count = round(self.oversampling * span.rank)
-        noise = torch.randn(count, space.size, generator=generator).to(view.device)
+        noise = torch.randn(count, space.size, generator=context.generator).to(view.device)
         free = self.spread * (space.size / space.dimension) ** 0.5 * space.project(noise)
         pixels = view.to_pixels(space.inputs(space.coordinates(free)))
         return Reconstruction(

@@ -13,7 +13,7 @@ from torch import Tensor
 from exhume.attacks.bilevel.bilevel import Bilevel, Match
 from exhume.attacks.bilevel.hypergradients import Implicit, Inputs, LowerLevel, TrainingProblem
 from exhume.attacks.bilevel.starts import Images, Mixture, Noise, Start, another_partition, ground_truth
-from exhume.attacks.stationarity.multipliers import balanced_labels
+from exhume.clues.known_loss import balanced_labels
 from exhume.core.devices import resolve_device
 from exhume.core.storage import group, ungroup
 from exhume.data import load

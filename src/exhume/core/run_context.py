@@ -1,0 +1,88 @@
+"""What long work is given besides its problem: randomness, a progress callback, a checkpoint file and a deadline."""
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from exhume.core.checkpoint import Checkpoint, fingerprint
+from exhume.core.errors import ExhumeError
+from exhume.core.progress import Progress, no_progress
+
+
+class OutOfTime(ExhumeError):  # noqa: N818 - an event that callers handle, not a malfunction
+    """The deadline passed; what was saved in the checkpoint is kept, and the same call continues from there."""
+
+
+STOPS = (KeyboardInterrupt, OutOfTime)
+"""What a progress report may raise: a user's wish to stop, or the deadline. Loops save their state, then re-raise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunContext:
+    """Randomness, progress, checkpoint and deadline of one piece of long work.
+
+    Work calls :meth:`report` between steps, where its state is whole, and saves its state when ``report`` raises.
+    """
+
+    generator: torch.Generator
+    """The only source of randomness."""
+    progress: Progress = no_progress
+    checkpoint: Path | None = None
+    """The file that the state of the work is saved to and continued from; None: nothing is saved."""
+    deadline: float = math.inf
+    """When to stop, on the clock of :func:`time.monotonic`."""
+
+    @classmethod
+    def start(
+        cls,
+        *,
+        seed: int = 0,
+        progress: Progress = no_progress,
+        checkpoint: Path | str | None = None,
+        seconds: float | None = None,
+    ) -> "RunContext":
+        """Return the context of work that begins now and may take ``seconds``."""
+        return cls(
+            generator=torch.Generator().manual_seed(seed),
+            progress=progress,
+            checkpoint=None if checkpoint is None else Path(checkpoint),
+            deadline=math.inf if seconds is None else time.monotonic() + seconds,
+        )
+
+    def report(self, stage: str, done: int, total: int, note: str = "") -> None:
+        """Report progress, and stop the work here when the deadline has passed.
+
+        Raises:
+            OutOfTime: when the deadline has passed.
+        """
+        self.progress(stage, done, total, note)
+        if time.monotonic() > self.deadline:
+            raise OutOfTime("The time for this work is spent.")
+
+    def part(self, name: str, *, generator: torch.Generator | None = None) -> "RunContext":
+        """Return the context of a named part of the work, with a checkpoint file of its own beside this one."""
+        file = self.checkpoint
+        return replace(
+            self,
+            generator=generator or self.generator,
+            checkpoint=None if file is None else file.with_name(f"{file.stem}-{name}{file.suffix}"),
+        )
+
+    def with_progress(self, progress: Progress) -> "RunContext":
+        """Return the same context with another progress callback; the deadline stays."""
+        return replace(self, progress=progress)
+
+    def saved(self, kind: str, about: Mapping[str, Any], *tensors: Tensor) -> Checkpoint | None:
+        """Return the checkpoint of work that ``about`` and ``tensors`` identify; None where nothing is saved."""
+        return None if self.checkpoint is None else Checkpoint(self.checkpoint, fingerprint(about, *tensors), kind)
+
+    def discard_checkpoint(self) -> None:
+        """Remove the checkpoint file, if there is one."""
+        if self.checkpoint is not None:
+            self.checkpoint.unlink(missing_ok=True)
