@@ -4,11 +4,11 @@ from pathlib import Path
 
 from exhume.attacks import Restarted
 from exhume.cli import options
+from exhume.cli.console import CommandConsole, open_console
 from exhume.cli.own_model import OwnModel, own_view
 from exhume.cli.pipeline import attack_into, choose_attacks
 from exhume.cli.run_folder import RunFolder
 from exhume.cli.telling import one_or_all, tell_attack, tell_start
-from exhume.cli.voice import Voice, speaking
 from exhume.core.errors import ExhumeError
 from exhume.evaluation import evaluate
 from exhume.records import AttackerView, StartEvidence
@@ -38,18 +38,18 @@ def attack_command(
 
     One attack writes to the folder itself, several to a sub-folder each.
     """
-    with speaking(as_json=as_json, quiet=quiet, debug=debug) as voice:
+    with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
         own = own_model(model, initial, final, input_shape, bounds, offset, trained_with)
-        folder, view, start = place_and_view(run, out, own, voice)
-        tell_start(voice, start)
-        attacks = choose_attacks(view, attack, setting, voice)
+        folder, view, start = place_and_view(run, out, own, console)
+        tell_start(console, start)
+        attacks = choose_attacks(view, attack, setting, console)
         if restarts > 1:
             attacks = {name: Restarted(one, times=restarts) for name, one in attacks.items()}
-        found = attack_into(folder, view, attacks, seed=seed, device=device, voice=voice)
-        voice.give(one_or_all({name: evaluate(one, victim=view).to_json() for name, (_, one) in found.items()}))
+        found = attack_into(folder, view, attacks, seed=seed, device=device, console=console)
+        console.print_json(one_or_all({name: evaluate(one, victim=view).to_json() for name, (_, one) in found.items()}))
         for place, one in found.values():
-            tell_attack(voice, one)
-            voice.say(f"Kept in {place.reconstruction}; for machines, {place.result}.")
+            tell_attack(console, one)
+            console.print(f"Kept in {place.reconstruction}; for machines, {place.result}.")
 
 
 def own_model(
@@ -81,7 +81,7 @@ def own_model(
 
 
 def place_and_view(
-    run: Path | None, out: Path | None, own: OwnModel | None, voice: Voice
+    run: Path | None, out: Path | None, own: OwnModel | None, console: CommandConsole
 ) -> tuple[RunFolder, AttackerView, StartEvidence | None]:
     """Return where to write, what the attacker holds (the network of a run, or the owner's own), and its start."""
     if (run is None) == (own is None):
@@ -91,6 +91,6 @@ def place_and_view(
     if out is None:
         raise ExhumeError("Say where to write with --out.")
     assert own is not None
-    with voice.progress() as progress:
+    with console.progress() as progress:
         view, start = own_view(own, progress)
     return RunFolder(out), view, start

@@ -15,11 +15,11 @@ from exhume.auditing.measuring import measured
 from exhume.cli import options
 from exhume.cli.attack import own_model, place_and_view
 from exhume.cli.attack_settings import build_attacks, build_every
+from exhume.cli.console import open_console
 from exhume.cli.invocation import invocation
 from exhume.cli.pipeline import audit_into, load_comparison, named, run_in
 from exhume.cli.run_folder import RunFolder
 from exhume.cli.telling import tell_assessments, tell_audit, tell_place, tell_start
-from exhume.cli.voice import speaking
 from exhume.core.devices import resolve_device
 from exhume.core.errors import ExhumeError
 from exhume.data.own import read_own
@@ -67,20 +67,20 @@ def audit_command(
     Exits with 0, with 1 if a condition of --fail-if is met, with 2 on bad input, with 3 if nothing could be tested.
     Killed or interrupted, the same command continues.
     """
-    with speaking(as_json=as_json, quiet=quiet, debug=debug) as voice:
+    with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
         conditions = [Condition.read(text) for text in fail_if or ()]
         own = own_model(model, initial, final, input_shape, bounds, offset, trained_with)
         wanted = named(attack)
         attacks = build_attacks(wanted, setting or ()) if wanted else build_every(setting or ())
-        folder, view, start = place_and_view(run, out, own, voice)
+        folder, view, start = place_and_view(run, out, own, console)
         examples = _examples(view, run, data, train_data, holdout)
         for condition in conditions:
             condition.check(examples)  # before attacks take their time
-        tell_start(voice, start)
+        tell_start(console, start)
 
         def run_one(name: str, one: Attack, seconds: float) -> Reconstruction:
             place = RunFolder(folder.path / name)
-            return run_in(place, name, one, view, seed=seed, device=device, voice=voice, seconds=seconds)
+            return run_in(place, name, one, view, seed=seed, device=device, console=console, seconds=seconds)
 
         is_auto, limit = not wanted, budget if budget is not None or wanted else BUDGET_MINUTES
         with folder.open():
@@ -89,7 +89,7 @@ def audit_command(
                 place = RunFolder(folder.path / name)
                 if not is_about(place.reconstruction, view):  # left by an audit of another network
                     place.clear_attack()
-        tell_assessments(voice, assessments)
+        tell_assessments(console, assessments)
         seen = view.to(resolve_device(device))
         audited = Audit(
             evaluations={name: measured(one, examples, seen) for name, one in found.items()},
@@ -99,23 +99,23 @@ def audit_command(
         )
         first = lead(audited)
         if defences and first is not None:
-            with voice.progress() as progress:
+            with console.progress() as progress:
                 again = attacks[first]
                 measures = prices(view, examples, again, budget=limit, seed=seed, device=device, progress=progress)
             audited = replace(audited, prices=measures)
         audit_into(folder, audited)
-        tell_audit(voice, audited)
-        tell_place(voice, folder, audited)
-        voice.give(account(audited))
+        tell_audit(console, audited)
+        tell_place(console, folder, audited)
+        console.print_json(account(audited))
         met = {condition: condition.is_met(audited) for condition in conditions}
         if junit is not None:
             write_junit(junit, audited, met)
         for condition in (condition for condition, is_met in met.items() if is_met):
-            voice.note(f"The condition {condition.text!r} is met.")
+            console.note(f"The condition {condition.text!r} is met.")
         if any(met.values()):
             raise typer.Exit(CONDITION_MET)
         if not audited.evaluations:
-            voice.note(
+            console.note(
                 "What an attack asks to be set, --set sets (--set weight-difference.candidates=60); what is known of "
                 "the training, --trained-with tells (--trained-with loss=ce)."
             )

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from exhume.cli import options
+from exhume.cli.console import open_console
 from exhume.cli.run_folder import RunFolder
-from exhume.cli.voice import speaking
 from exhume.core.storage import write_json
 from exhume.data import available, fetch, load
 from exhume.records.evaluation import plain
@@ -27,16 +27,16 @@ def list_sources(
     debug: options.DebugOption = False,
 ) -> None:
     """List the known sources and whether each is here."""
-    with speaking(as_json=as_json, quiet=quiet, debug=debug) as voice:
+    with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
         sources = available(data_dir)
         result = {"sources": [vars(source) for source in sources]}
         if out is not None:
             with RunFolder(out).open():
                 write_json(out / "sources.json", result)
-        voice.table(
+        console.print_table(
             ("source", "what", "where"), [(source.name, source.description, source.location) for source in sources]
         )
-        voice.give(result)
+        console.print_json(result)
 
 
 @app.command("fetch")
@@ -52,11 +52,11 @@ def fetch_source(
     debug: options.DebugOption = False,
 ) -> None:
     """Download a source from its publisher and check it against the published checksums."""
-    with speaking(as_json=as_json, quiet=quiet, debug=debug) as voice:
-        with voice.progress() as progress:
+    with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
+        with console.progress() as progress:
             folder = fetch(name, out or data_dir, progress)
-        voice.say(f"{name} is in {folder}.")
-        voice.give({"source": name, "folder": str(folder)})
+        console.print(f"{name} is in {folder}.")
+        console.print_json({"source": name, "folder": str(folder)})
 
 
 @app.command("show")
@@ -76,7 +76,7 @@ def show(
     debug: options.DebugOption = False,
 ) -> None:
     """Say what training, held-out and test examples would be drawn; with --out, keep them in data.safetensors."""
-    with speaking(as_json=as_json, quiet=quiet, debug=debug) as voice:
+    with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
         data = load(
             name, classes=classes, size=size, test=test, seed=seed, centre=centre, label=label, data_dir=data_dir
         )
@@ -95,8 +95,8 @@ def show(
             folder = RunFolder(out)
             with folder.open():
                 data.save(folder.data)
-        voice.say(f"{data.name}: inputs of {' × '.join(map(str, data.input_shape))}")
-        voice.table(
+        console.print(f"{data.name}: inputs of {' × '.join(map(str, data.input_shape))}")
+        console.print_table(
             ("class", "train", "held out", "test"), [(kind, *map(str, numbers)) for kind, numbers in counts.items()]
         )
-        voice.give({key: plain(value) for key, value in result.items()})
+        console.print_json({key: plain(value) for key, value in result.items()})

@@ -5,10 +5,10 @@ from pathlib import Path
 from exhume.auditing import account
 from exhume.auditing.measuring import measured
 from exhume.cli import options
+from exhume.cli.console import open_console
 from exhume.cli.pipeline import TrainingRequest, attack_into, audit_into, choose_attacks, train_into
 from exhume.cli.run_folder import RunFolder
 from exhume.cli.telling import tell_audit, tell_place, tell_training
-from exhume.cli.voice import speaking
 from exhume.models.mlp import MLP
 from exhume.records import Audit
 
@@ -25,20 +25,20 @@ def demo(
     debug: options.DebugOption = False,
 ) -> None:
     """Train a face detector on bundled photographs, then dig the photographs out of its weights."""
-    with speaking(as_json=as_json, quiet=quiet, debug=debug) as voice:
+    with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
         folder = RunFolder(out)
         request = TrainingRequest(
             data={"name": "faces", "size": FACES, "seed": seed},
             model=MLP(width=1024, depth=2),
             training={"seed": seed, "stop_loss": 1e-6},
         )
-        data, victim = train_into(folder, request, device=device, voice=voice, overwrite=True)
-        tell_training(voice, data, victim)
+        data, victim = train_into(folder, request, device=device, console=console, overwrite=True)
+        tell_training(console, data, victim)
         view = victim.view()
-        attacks = choose_attacks(view, None, None, voice)
-        found = attack_into(folder, view, attacks, seed=seed, device=device, voice=voice)
+        attacks = choose_attacks(view, None, None, console)
+        found = attack_into(folder, view, attacks, seed=seed, device=device, console=console)
         audited = Audit(evaluations={name: measured(one, data, view) for name, (_, one) in found.items()})
         audit_into(folder, audited)
-        tell_audit(voice, audited)
-        tell_place(voice, folder, audited)
-        voice.give(account(audited))
+        tell_audit(console, audited)
+        tell_place(console, folder, audited)
+        console.print_json(account(audited))

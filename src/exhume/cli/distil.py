@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from exhume.cli import options
+from exhume.cli.console import open_console
 from exhume.cli.options import DATA, MODEL
 from exhume.cli.run_folder import RunFolder
-from exhume.cli.voice import speaking
 from exhume.core.errors import ExhumeError, counted
 from exhume.core.storage import write_json
 from exhume.data import load
@@ -68,7 +68,7 @@ def distil_command(
 
     Interrupted, the same command continues.
     """
-    with speaking(as_json=as_json, quiet=quiet, debug=debug) as voice:
+    with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
         model = MLP(width=width, depth=depth)
         settings = {"labels": labels, "noise": noise, "min_distance": min_distance, "coordinates": coordinates}
         chosen = _method(method, model, size=distilled, steps=steps, **settings)
@@ -81,7 +81,7 @@ def distil_command(
             )
         checkpoint = folder.checkpoint("distillation")
         with folder.open():
-            with voice.progress(checkpoint) as progress:
+            with console.progress(checkpoint) as progress:
                 made = distil(real, chosen, seed=seed, device=device, progress=progress, checkpoint=checkpoint)
             copies = find_copies(made, real)
             made.save(folder.data)
@@ -97,11 +97,11 @@ def distil_command(
             }
             write_json(folder.path / ACCOUNT, account)
             folder.forget("distillation")
-        voice.give(account)
-        voice.say(f"{made.name}, from {counted(len(real.train), 'example')}")
-        voice.say(copies.sentence, style="bold")
-        voice.say(f"Kept in {folder.data}; for machines, {folder.path / ACCOUNT}.")
-        voice.say(f"Next: exhume train --data {folder.path}")
+        console.print_json(account)
+        console.print(f"{made.name}, from {counted(len(real.train), 'example')}")
+        console.print(copies.sentence, style="bold")
+        console.print(f"Kept in {folder.data}; for machines, {folder.path / ACCOUNT}.")
+        console.print(f"Next: exhume train --data {folder.path}")
 
 
 def _method(name: str, model: MLP, *, size: int, steps: int | None, **settings: Any) -> Distillation:

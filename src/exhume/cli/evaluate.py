@@ -10,10 +10,10 @@ from exhume.auditing import account
 from exhume.auditing.catalogue import dashed
 from exhume.auditing.measuring import measured
 from exhume.cli import options
+from exhume.cli.console import open_console
 from exhume.cli.pipeline import audit_into, load_comparison
 from exhume.cli.run_folder import RunFolder
 from exhume.cli.telling import tell_audit, tell_place
-from exhume.cli.voice import speaking
 from exhume.core.devices import resolve_device
 from exhume.core.errors import RecordError
 from exhume.records import Audit
@@ -36,7 +36,7 @@ def evaluate_command(
     debug: options.DebugOption = False,
 ) -> None:
     """Measure what attacks found in a run against its data and against held-out data; write figures and a report."""
-    with speaking(as_json=as_json, quiet=quiet, debug=debug) as voice:
+    with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
         folder = RunFolder(run)
         found = folder.reconstructions()
         if not found:
@@ -53,9 +53,9 @@ def evaluate_command(
         )
         target = RunFolder(out or run)
         audit_into(target, audited)
-        tell_audit(voice, audited)
-        tell_place(voice, target, audited)
-        voice.give(account(audited))
+        tell_audit(console, audited)
+        tell_place(console, target, audited)
+        console.print_json(account(audited))
 
 
 def _name_of(place: RunFolder, taken: Collection[str]) -> str:

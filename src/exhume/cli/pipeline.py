@@ -11,8 +11,8 @@ from exhume.auditing import account
 from exhume.auditing.catalogue import by_cost, known_attacks
 from exhume.auditing.keeping import kept, kept_or_run, request_of
 from exhume.cli.attack_settings import build_attacks, build_every
+from exhume.cli.console import CommandConsole
 from exhume.cli.run_folder import RunFolder
-from exhume.cli.voice import Voice
 from exhume.core.errors import DataError, ExhumeError, Refusal
 from exhume.core.run_context import OutOfTime
 from exhume.core.storage import write_json
@@ -42,7 +42,7 @@ class TrainingRequest:
 
 
 def train_into(
-    folder: RunFolder, request: TrainingRequest, *, device: str, voice: Voice, overwrite: bool = False
+    folder: RunFolder, request: TrainingRequest, *, device: str, console: CommandConsole, overwrite: bool = False
 ) -> tuple[Dataset, Victim]:
     """Train what is asked for and keep it in ``folder``; what is already there is not trained again."""
     Training(**request.training)  # refuse settings before any data is read
@@ -51,7 +51,7 @@ def train_into(
     if done is not None and done.get("request") == request.describe():
         victim, kept = folder.load_victim(), folder.load_data()
         if kept == data:  # files that data come from may change under the same name
-            voice.note(f"{folder.path} holds this network already.")
+            console.note(f"{folder.path} holds this network already.")
             return data, victim
     if folder.victim.exists() and not overwrite:
         raise ExhumeError(
@@ -61,7 +61,7 @@ def train_into(
         folder.forget("training")
     checkpoint = folder.checkpoint("training")
     with folder.open():
-        with voice.progress(checkpoint) as progress:
+        with console.progress(checkpoint) as progress:
             victim = train(
                 data,
                 model=request.model,
@@ -99,7 +99,7 @@ def training_account(request: TrainingRequest, data: Dataset, victim: Victim) ->
 
 
 def choose_attacks(
-    view: AttackerView, names: Sequence[str] | None, settings: Sequence[str] | None, voice: Voice
+    view: AttackerView, names: Sequence[str] | None, settings: Sequence[str] | None, console: CommandConsole
 ) -> dict[str, Attack]:
     """Build the attacks asked for, or the strongest that applies, and make sure that each applies before any runs."""
     wanted = named(names)
@@ -113,7 +113,7 @@ def choose_attacks(
         try:
             every[name].check(view)
         except Refusal as reason:
-            voice.note(f"{name} does not apply: {reason}")
+            console.note(f"{name} does not apply: {reason}")
         else:
             return {name: every[name]}
     raise Refusal("No attack applies to this network; the notes above say what each would need.")
@@ -128,13 +128,19 @@ def named(names: Sequence[str] | None) -> list[str]:
 
 
 def attack_into(
-    folder: RunFolder, view: AttackerView, attacks: Mapping[str, Attack], *, seed: int, device: str, voice: Voice
+    folder: RunFolder,
+    view: AttackerView,
+    attacks: Mapping[str, Attack],
+    *,
+    seed: int,
+    device: str,
+    console: CommandConsole,
 ) -> dict[str, tuple[RunFolder, Reconstruction]]:
     """Run every attack and keep what it finds: one in ``folder`` itself, several in a sub-folder each."""
     found: dict[str, tuple[RunFolder, Reconstruction]] = {}
     for name, attack in attacks.items():
         place = folder if len(attacks) == 1 else RunFolder(folder.path / name)
-        found[name] = place, run_in(place, name, attack, view, seed=seed, device=device, voice=voice)
+        found[name] = place, run_in(place, name, attack, view, seed=seed, device=device, console=console)
     return found
 
 
@@ -146,7 +152,7 @@ def run_in(
     *,
     seed: int,
     device: str,
-    voice: Voice,
+    console: CommandConsole,
     seconds: float = math.inf,
 ) -> Reconstruction:
     """Run one attack and keep what it finds and its own account, or find that it did so before."""
@@ -154,11 +160,11 @@ def run_in(
     with place.open():
         answered = kept(place.reconstruction, request_of(attack, view, seed))
         if answered is not None and place.result.exists():
-            voice.note(f"{place.path} holds what {name} found already.")
+            console.note(f"{place.path} holds what {name} found already.")
             return answered
         if answered is None and seconds <= 0:
             raise OutOfTime("The budget is spent.")
-        with voice.progress(checkpoint) as progress:
+        with console.progress(checkpoint) as progress:
             result = kept_or_run(
                 attack,
                 view,

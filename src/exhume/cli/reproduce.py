@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from exhume.cli import options
+from exhume.cli.console import open_console
 from exhume.cli.run_folder import RunFolder
-from exhume.cli.voice import speaking
 from exhume.core.errors import ExhumeError
 from exhume.studies import STUDIES, Preset, named
 from exhume.studies.study import read_result
@@ -42,13 +42,13 @@ def reproduce_command(
     measures all that its --preset holds. Of several studies, one that cannot run (its data are not here, say) keeps no
     other from running.
     """
-    with speaking(as_json=as_json, quiet=quiet, debug=debug) as voice:
+    with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
         studies = named(names or (), STUDIES)
         if not names:
-            voice.table(("study", "shows"), [(study.name, study.shows) for study in STUDIES.values()])
-            voice.give({study.name: study.shows for study in STUDIES.values()})
+            console.print_table(("study", "shows"), [(study.name, study.shows) for study in STUDIES.values()])
+            console.print_json({study.name: study.shows for study in STUDIES.values()})
         if names and preset == "smoke":
-            voice.note("The preset smoke shows that studies run; its numbers mean nothing.")
+            console.note("The preset smoke shows that studies run; its numbers mean nothing.")
         results, reasons = {}, {}
         for name in studies:
             place = out / name
@@ -56,7 +56,7 @@ def reproduce_command(
             command = shlex.join(["exhume", "reproduce", name, *wanted])
             # Some cells lie beside the study: it is the whole folder that is kept when Ctrl-C stops it.
             try:
-                with RunFolder(place).open(), voice.progress(out) as progress:
+                with RunFolder(place).open(), console.progress(out) as progress:
                     found = STUDIES[name].run(
                         preset, place, device=device, seed=seed, progress=progress, command=command, shared=out / SHARED
                     )
@@ -65,16 +65,16 @@ def reproduce_command(
                     raise
                 reasons[name] = str(error)
                 continue
-            voice.say(f"{name}: {STUDIES[name].shows}")
+            console.print(f"{name}: {STUDIES[name].shows}")
             if found.table is not None:
                 head, rows = found.table
-                voice.table(tuple(head), [tuple(row) for row in rows])
+                console.print_table(tuple(head), [tuple(row) for row in rows])
             if found.summary:
-                voice.say(found.summary)
-            voice.say(f"Figures and result.json are in {place}.")
+                console.print(found.summary)
+            console.print(f"Figures and result.json are in {place}.")
             results[name] = read_result(place)
         if results:
-            voice.give(results)
+            console.print_json(results)
         if reasons:
             said = " ".join(f"{name}: {reason}" for name, reason in reasons.items())
             raise ExhumeError(f"{len(reasons)} of {len(studies)} studies could not run. {said}")

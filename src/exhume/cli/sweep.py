@@ -11,9 +11,9 @@ import typer
 
 from exhume.cli import options
 from exhume.cli.attack_settings import build_attacks, build_every
+from exhume.cli.console import open_console
 from exhume.cli.invocation import invocation
 from exhume.cli.pipeline import named
-from exhume.cli.voice import speaking
 from exhume.core.errors import ExhumeError
 from exhume.sweeps import Job, LocalEngine, RayEngine, Step, Task, conduct, read_sweep
 from exhume.sweeps.plan import dotted
@@ -58,39 +58,39 @@ def sweep_command(
     Exits with 0, with 1 if tasks failed (the table says why), with 2 on bad input. Killed or interrupted, the same
     command continues with the tasks that are not done.
     """
-    with speaking(as_json=as_json, quiet=quiet, debug=debug) as voice:
+    with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
         if address is not None and engine != "ray":
             raise ExhumeError("--address goes with --engine ray.")
         plan = read_sweep(file)
         place = out or Path("out/sweep") / file.stem
         jobs = [_job(task, place.absolute()) for task in plan.tasks()]
-        voice.note(f"{len(jobs)} task{'s' * (len(jobs) != 1)} of {', then '.join(plan.commands)}")
+        console.note(f"{len(jobs)} task{'s' * (len(jobs) != 1)} of {', then '.join(plan.commands)}")
         if dry_run:
             for job in jobs:
-                voice.say(" && ".join(shlex.join(("exhume", *line)) for line in job.lines))
-            voice.give({"tasks": len(jobs), "lines": [list(map(list, job.lines)) for job in jobs]})
+                console.print(" && ".join(shlex.join(("exhume", *line)) for line in job.lines))
+            console.print_json({"tasks": len(jobs), "lines": [list(map(list, job.lines)) for job in jobs]})
             return
         chosen = (
             LocalEngine()
             if engine == "local"
-            else RayEngine(address=address, resources=plan.resources, log=place / "ray.log", tell=voice.note)
+            else RayEngine(address=address, resources=plan.resources, log=place / "ray.log", tell=console.note)
         )
         try:
-            with voice.progress() as progress:
+            with console.progress() as progress:
                 told = conduct(plan, jobs, chosen, place, title=file.stem, command=invocation(), progress=progress)
         except KeyboardInterrupt:
-            voice.note(f"Interrupted; {place} keeps what is done, and the same command continues.")
+            console.note(f"Interrupted; {place} keeps what is done, and the same command continues.")
             raise
         again = f", {told.found} of them by an earlier call" if told.found else ""
-        voice.say(
+        console.print(
             f"{len(told.records) - len(told.failed)} of {told.tasks} tasks done{again}, {len(told.failed)} failed."
         )
         for record in told.failed[:FAILURES_SHOWN]:
-            voice.say(f"{record.key} failed: {record.message}")
+            console.print(f"{record.key} failed: {record.message}")
         if more := len(told.failed[FAILURES_SHOWN:]):
-            voice.say(f"{more} more failed; the table says why.")
-        voice.say(f"Open {told.page}; for machines, {told.table}.")
-        voice.give(
+            console.print(f"{more} more failed; the table says why.")
+        console.print(f"Open {told.page}; for machines, {told.table}.")
+        console.print_json(
             {
                 "tasks": told.tasks,
                 "done": len(told.records) - len(told.failed),

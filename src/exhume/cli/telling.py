@@ -4,79 +4,79 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from exhume.auditing.start_search import LEAST_P
+from exhume.cli.console import CommandConsole
 from exhume.cli.run_folder import RunFolder
-from exhume.cli.voice import Voice
 from exhume.core.errors import counted
 from exhume.evaluation import verdict
 from exhume.records import Assessment, Audit, Dataset, Reconstruction, StartEvidence, Victim
 from exhume.report.scores import below, scores
 
 
-def tell_training(voice: Voice, data: Dataset, victim: Victim) -> None:
+def tell_training(console: CommandConsole, data: Dataset, victim: Victim) -> None:
     """Say what was trained, and how it went."""
     result = victim.result
     steps = result.get("steps")
     way = "in closed form" if steps is None else f"in {counted(steps, 'step')}"
-    voice.say(f"{victim.architecture} on {counted(len(data.train), 'example')} of {data.name}")
-    voice.say(
+    console.print(f"{victim.architecture} on {counted(len(data.train), 'example')} of {data.name}")
+    console.print(
         f"trained {way} to a loss of {result['loss']:.1e} and an accuracy of {result['accuracy']:.0%} "
         f"({result['seconds']:.1f} s)"
     )
 
 
-def tell_attack(voice: Voice, found: Reconstruction) -> None:
+def tell_attack(console: CommandConsole, found: Reconstruction) -> None:
     """Say what an attack found, as far as the attacker knows."""
     certified = int(found.certified.sum())
     proven = f", {certified} of them certified" if certified else ""
-    voice.say(found.attack)
-    voice.say(f"{found.outcome.value}: {counted(len(found), 'candidate')}{proven} ({found.seconds:.1f} s)")
+    console.print(found.attack)
+    console.print(f"{found.outcome.value}: {counted(len(found), 'candidate')}{proven} ({found.seconds:.1f} s)")
     if found.message:
-        voice.say(found.message)
+        console.print(found.message)
 
 
-def tell_start(voice: Voice, start: StartEvidence | None) -> None:
+def tell_start(console: CommandConsole, start: StartEvidence | None) -> None:
     """Say which start a network grew out of, where there was one to judge."""
     if start is None:
         return
     best = start.best
     tried = f", the likeliest of {start.tried} tried" if start.tried > 1 else ""
-    voice.note(
+    console.note(
         f"start: {best.name}{tried}; the weights moved by {best.distance:.1%} and correlate with it by "
         f"{best.correlation:.3f} ({below(0.0 if best.log10_p <= LEAST_P else 10**best.log10_p)})"
     )
     if not start.is_clear:
-        voice.note(f"The final weights do not seem to have grown out of {best.name}.")
+        console.note(f"The final weights do not seem to have grown out of {best.name}.")
     if start.stand_ins:
-        voice.note(f"The start has no {', '.join(start.stand_ins[:3])}; the final weights stand in for them.")
+        console.note(f"The start has no {', '.join(start.stand_ins[:3])}; the final weights stand in for them.")
 
 
-def tell_assessments(voice: Voice, assessments: Sequence[Assessment]) -> None:
+def tell_assessments(console: CommandConsole, assessments: Sequence[Assessment]) -> None:
     """Say which attacks apply, and what became of each."""
     for one in assessments:
         fate = f"; {one.fate}" if one.fate else ""
         why = f": {' '.join(one.reasons)}" if one.reasons else ""
-        voice.note(f"{one.attack} {one.applies.value}{fate}{why}")
+        console.note(f"{one.attack} {one.applies.value}{fate}{why}")
 
 
-def tell_audit(voice: Voice, audit: Audit) -> None:
+def tell_audit(console: CommandConsole, audit: Audit) -> None:
     """Say what all attacks found, every number beside its null, and the verdict last, where the eye is."""
     words = verdict(audit)
     for evaluation in audit.evaluations.values():
-        tell_attack(voice, evaluation.found)
+        tell_attack(console, evaluation.found)
         rows = [(score.name, score.trained, score.held_out, score.chance) for score in scores(evaluation)]
         if rows:
-            voice.say("")
-            voice.table(("", "trained on", "held out", "by chance"), rows)
-        voice.say("")
-    voice.say(words.sentence, style="bold")
-    voice.say(words.detail)
+            console.print("")
+            console.print_table(("", "trained on", "held out", "by chance"), rows)
+        console.print("")
+    console.print(words.sentence, style="bold")
+    console.print(words.detail)
 
 
-def tell_place(voice: Voice, folder: RunFolder, audit: Audit) -> None:
+def tell_place(console: CommandConsole, folder: RunFolder, audit: Audit) -> None:
     """Say where to look, and how to treat what is there."""
     tells = any(len(evaluation.found) for evaluation in audit.evaluations.values())
     care = " Both tell of training examples: share them as you would share the data." if tells else ""
-    voice.say(f"Open {folder.report}; for machines, {folder.audit}.{care}")
+    console.print(f"Open {folder.report}; for machines, {folder.audit}.{care}")
 
 
 def one_or_all(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 import typer
 
 from exhume.cli import options
+from exhume.cli.console import open_console
 from exhume.cli.options import DATA, MODEL, TRAINING
 from exhume.cli.pipeline import TrainingRequest, train_into, training_account
 from exhume.cli.run_folder import RunFolder
 from exhume.cli.telling import tell_training
-from exhume.cli.voice import speaking
 from exhume.models.architecture import Architecture
 from exhume.models.convnet import ConvNet
 from exhume.models.mlp import MLP, Activation, Bias, Parameterisation
@@ -82,7 +82,7 @@ def train_command(
 
     Interrupted, the same command continues; finished, it finds what is there.
     """
-    with speaking(as_json=as_json, quiet=quiet, debug=debug) as voice:
+    with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
         model: Architecture
         if architecture == "mlp":
             model = MLP(width=width, depth=depth, activation=activation, bias=bias, parameterisation=parameterisation)
@@ -119,7 +119,7 @@ def train_command(
             },
         )
         folder = RunFolder(out)
-        drawn, victim = train_into(folder, request, device=device, voice=voice, overwrite=overwrite)
-        voice.give(training_account(request, drawn, victim))
-        tell_training(voice, drawn, victim)
-        voice.say(f"Next: exhume audit {folder.path}")
+        drawn, victim = train_into(folder, request, device=device, console=console, overwrite=overwrite)
+        console.print_json(training_account(request, drawn, victim))
+        tell_training(console, drawn, victim)
+        console.print(f"Next: exhume audit {folder.path}")

@@ -2,12 +2,12 @@
 
 import pytest
 
-from exhume.cli.voice import Voice
+from exhume.cli.console import CommandConsole
 
 
 def test_a_table_in_a_pipe_is_as_wide_as_its_words(capsys: pytest.CaptureFixture[str]) -> None:
     head = tuple(f"a column called {number}" for number in range(12))
-    Voice(as_json=False, quiet=False).table(head, [tuple(f"value {number}" for number in range(12))])
+    CommandConsole(as_json=False, quiet=False).print_table(head, [tuple(f"value {number}" for number in range(12))])
     first, second = capsys.readouterr().out.splitlines()
     assert all(name in first for name in head)
     assert all(f"value {number}" in second for number in range(12))
