@@ -18,7 +18,7 @@ from exhume.records import AttackerView
 from exhume.training.recipes import weight_decay_recipe
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(80, 160), st.integers(80, 160), st.floats(0.05, 0.95), st.integers(0, 99))
 def test_the_noise_of_a_start_is_measured_as_it_was_planted(rows, columns, share, seed):
     generator = torch.Generator().manual_seed(seed)

@@ -111,7 +111,7 @@ def test_missing_and_repeated_files_are_named(tmp_path: Path) -> None:
         unpack(twice, tmp_path / "into", wanted=("a.bin",), limit=LIMIT)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_a_damaged_archive_gives_the_files_or_a_data_error(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

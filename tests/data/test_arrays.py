@@ -108,7 +108,7 @@ def test_a_declared_shape_larger_than_the_file_sets_no_memory_aside(tmp_path: Pa
         read_npz(path)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_a_damaged_archive_is_an_archive_or_a_data_error(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -126,7 +126,7 @@ def test_a_damaged_archive_is_an_archive_or_a_data_error(
         assert len(read_npz(path).train) == 4
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     header=st.binary(max_size=80)
     | st.text(alphabet="{}'descrfortanshape:|u1<f8,()TrueFals[]\\n ", max_size=80).map(str.encode)

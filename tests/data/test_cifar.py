@@ -36,7 +36,7 @@ def test_records_come_back_plane_by_plane(path: Path, classes: tuple[str, ...], 
     assert int(read.inputs[0, 2, 5, 7]) == first[2 * 1024 + 5 * 32 + 7]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(labels=st.lists(st.integers(0, 9), min_size=1, max_size=3), packed=st.booleans(), data=st.data())
 def test_a_cut_file_is_a_shorter_one_or_a_data_error(
     path: Path, labels: list[int], packed: bool, data: st.DataObject

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from exhume.core.errors import DataError
 from exhume.data.idx import CLOTHES, DIGITS, read_idx, read_mnist
 
-quick = settings(deadline=None, max_examples=60)
+quick = settings(max_examples=60)
 
 
 def idx_bytes(shape: tuple[int, ...], body: bytes) -> bytes:

@@ -89,7 +89,7 @@ def test_an_image_bomb_is_refused_by_its_header(tmp_path: Path, side: int) -> No
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow mentions odd tags before it gives up
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(data=st.data(), suffix=st.sampled_from(["png", "bmp", "jpg", "gif", "tiff", "webp", "ppm"]))
 def test_a_damaged_image_is_an_image_or_a_data_error(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, suffix: str

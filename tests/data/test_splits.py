@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from exhume.core.errors import DataError
 from exhume.data.splits import Draw, draw_balanced, repeated
 
-quick = settings(deadline=None, max_examples=80)
+quick = settings(max_examples=80)
 
 
 def generator(seed: int) -> torch.Generator:

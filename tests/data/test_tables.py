@@ -64,7 +64,7 @@ def test_a_file_in_another_encoding_is_said_to_be(tmp_path: Path) -> None:
         read_csv(write(tmp_path, "größe,kind\n1,cat\n", "latin-1"), "kind")
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(content=st.binary(max_size=120) | st.text(alphabet='a,;"\n\r\t1.-e', max_size=120).map(str.encode))
 def test_any_bytes_are_a_table_or_a_data_error(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "any.csv"
@@ -76,7 +76,6 @@ def test_any_bytes_are_a_table_or_a_data_error(tmp_path_factory: pytest.TempPath
     assert torch.isfinite(source.train.inputs).all()
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.floats(-1e6, 1e6, width=32), min_size=2, max_size=2), min_size=2, max_size=20))
 def test_standardised_columns_have_mean_zero_and_deviation_one_or_are_zero(rows: list[list[float]]) -> None:
     table = standardise(torch.tensor(rows, dtype=torch.float64))

@@ -29,7 +29,7 @@ def twin(method, examples, answers, inputs, targets):
     return 0.5 * (quadratic + (alpha * (train @ alpha)).sum())
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(kind=st.sampled_from([KIP, RKIP]), seed=st.integers(0, 10_000), outputs=st.integers(1, 3))
 def test_values_and_gradients_equal_autograd(kind, seed, outputs):
     method = kind(jitter=1e-3, kernel=KERNEL)
@@ -47,7 +47,7 @@ def test_values_and_gradients_equal_autograd(kind, seed, outputs):
     assert torch.allclose(by_targets, targets.grad, rtol=1e-6, atol=1e-9)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10_000), many=st.integers(2, 12), few=st.integers(1, 6), outputs=st.integers(1, 3))
 def test_reconstruction_loss_is_label_term_plus_variance_term(seed, many, few, outputs):
     examples, inputs = draw(many, 10, seed=seed), draw(few, 10, seed=seed + 1)

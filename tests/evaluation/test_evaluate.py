@@ -159,7 +159,7 @@ def test_good_matches_of_easy_data_are_no_recovery_when_the_null_has_as_many():
     assert f"and so were {SIZE} of {SIZE} held-out ones, which chance explains" in said.detail
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 1000), candidates=st.integers(1, 20))
 def test_no_order_of_the_candidates_changes_a_score(seed, candidates):
     data = make_data((1, 8, 8), 10, seed=seed)
@@ -332,7 +332,7 @@ def test_every_key_of_the_json_is_documented():
         assert f"`{key.removeprefix('holdout_').removeprefix('relative_')}`" in page or f"`{key}`" in page
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     shape=st.sampled_from(SHAPES),
     size=st.integers(1, 6),

@@ -28,7 +28,7 @@ def slow(signal, heard, gain, target, metric=None):
     return (left * acts).sum(), heard @ acts.T, signal @ acts
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     candidates=st.sampled_from([1, FEW, MANY]),
     points=st.integers(1, 3),

@@ -98,7 +98,7 @@ def test_closed_form_and_torch_func_agree_in_value_and_gradients(architecture, s
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     candidates=st.integers(1, 5),
     points=st.integers(1, 3),

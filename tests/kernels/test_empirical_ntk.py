@@ -52,7 +52,7 @@ def test_kernel_equals_the_pairwise_loop_of_gradients(architecture):
     assert torch.allclose(kernel, torch.einsum("icjc->ij", kernel_blocks(model, weights, left, right)), atol=1e-10)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 1000), depth=st.integers(0, 3), count=st.integers(1, 6))
 def test_kernel_is_symmetric_and_positive(seed, depth, count):
     model, weights = built(MLP(width=5, depth=depth), seed=seed)

@@ -62,7 +62,7 @@ def test_kernel_equals_neural_tangents(case):
     assert torch.allclose(kernel(left.float(), right.float()).double(), kernel(left, right), rtol=1e-3)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     depth=st.integers(0, 4),
     bias=st.sampled_from([0.0, 0.3]),
@@ -86,7 +86,7 @@ def test_values_and_gradients_equal_the_slow_twin(depth, bias, width, seed):
         assert torch.allclose(fast, slow, rtol=1e-6, atol=1e-8)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10_000), depth=st.integers(0, 3))
 def test_gradient_of_the_kernel_of_a_set_with_itself(seed, depth):
     kernel = InfiniteNTK(depth=depth, width=32)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -23,7 +23,7 @@ from exhume.records import AttackerView, Dataset, Outcome, Reconstruction, Split
 
 # The run-time shape checker samples containers with the random module, also within strategies.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the .random. module")
-quick = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=50)
 floating = st.sampled_from([torch.float16, torch.float32, torch.float64])
 awkward = st.text(max_size=20) | st.sampled_from(["", "\0", "a/b", "\ud800", "‮ × −", '"}{', "None", "kind"])
 json_values = st.recursive(
@@ -316,7 +316,7 @@ def test_what_json_cannot_hold_is_refused_and_nothing_is_written(tmp_path: Path,
 
 
 @every_record
-@settings(deadline=None, max_examples=3)
+@settings(max_examples=3)
 @given(data=st.data())
 def test_records_are_frozen_and_compare_by_value_alone(kind: str, data: st.DataObject) -> None:
     record = data.draw(RECORDS[kind][0])

@@ -79,7 +79,7 @@ def test_images_nobody_trained_on_are_not_recovered():
     assert matched_errors(found, strangers).median() > 0.05
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 1000), radius=st.sampled_from([None, 3.0]), outputs=st.integers(1, 2))
 def test_gradients_and_the_meaning_of_the_objective(seed, radius, outputs):
     generator = torch.Generator().manual_seed(seed)
