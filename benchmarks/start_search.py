@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import exhume
-from exhume.auditing import seeded
+from exhume.auditing import draw_weights
 from exhume.auditing.start_search import GLANCE, Resemblance
 
 SECRET = 4321
@@ -46,7 +46,7 @@ if __name__ == "__main__":
     glance = Resemblance.of(view.final, view.final, most=GLANCE)
     started = time.process_time()
     for seed in range(options.seeds):
-        glance(seeded(network, seed))
+        glance(draw_weights(network, seed))
     each = (time.process_time() - started) / options.seeds
-    found = exhume.find_seed(view, lambda seed: seeded(network, seed), [*range(options.seeds), SECRET])
+    found = exhume.find_seed(view, lambda seed: draw_weights(network, seed), [*range(options.seeds), SECRET])
     print(json.dumps({"cpu_seconds_a_seed": each, "evidence": asdict(found.evidence)}, indent=2))

@@ -20,7 +20,7 @@ from safetensors.torch import save, save_file
 from torch import Tensor, nn
 
 from exhume.auditing import Condition
-from exhume.auditing.keeping import kept
+from exhume.auditing.kept_results import load_kept
 from exhume.cli.attack_settings import build_every, plain_value
 from exhume.cli.own_model import parse_seeds
 from exhume.core.checkpoint import Checkpoint
@@ -265,7 +265,7 @@ def test_words_that_a_result_is_whole(folder: Path, text: str) -> None:
     place = folder / "requests"
     place.mkdir(exist_ok=True)
     (place / "request.json").write_text(text, errors="surrogatepass")
-    assert kept(place / "reconstruction.safetensors", "digest") is None
+    assert load_kept(place / "reconstruction.safetensors", "digest") is None
 
 
 def test_ten_thousand_cases_at_least() -> None:

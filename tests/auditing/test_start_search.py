@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from torch import nn
 
 from exhume.attacks import GateCertificate
-from exhume.auditing.start_search import Resemblance, completed, find_base, find_seed, seeded
+from exhume.auditing.start_search import Resemblance, draw_weights, fill_missing, find_base, find_seed
 from exhume.core.errors import ExhumeError, WeightsError
 from tests.auditing.audited_networks import SEED, network, trained
 
 
 def build(seed: int) -> dict[str, torch.Tensor]:
-    return seeded(network, seed)
+    return draw_weights(network, seed)
 
 
 def test_a_hidden_seed_is_found_and_the_attack_works_from_it():
@@ -63,7 +63,7 @@ def test_a_factory_that_draws_nothing_is_refused():
     with pytest.raises(WeightsError, match="do not depend on the seed"):
         find_seed(trained(), lambda _: constant, range(3))
     with pytest.raises(WeightsError, match=r"has no '1\.bias'"):
-        find_seed(trained(), lambda seed: seeded(lambda: nn.Linear(3, 2), seed), range(3))
+        find_seed(trained(), lambda seed: draw_weights(lambda: nn.Linear(3, 2), seed), range(3))
     with pytest.raises(ExhumeError, match="at least one seed"):
         find_seed(trained(), build, [])
 
@@ -93,7 +93,7 @@ def test_checkpoints_of_other_networks_are_passed_over_or_refused():
 
 def test_what_a_base_lacks_comes_from_the_end():
     final = {"a": torch.ones(2), "b": torch.ones(3)}
-    filled = completed(final, {"a": torch.zeros(2), "b": torch.zeros(4), "c": torch.zeros(1)})
+    filled = fill_missing(final, {"a": torch.zeros(2), "b": torch.zeros(4), "c": torch.zeros(1)})
     assert {name: weight.tolist() for name, weight in filled.items()} == {"a": [0.0, 0.0], "b": [1.0, 1.0, 1.0]}
 
 

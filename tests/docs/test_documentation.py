@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import exhume
-from exhume.auditing import account
+from exhume.auditing import audit_to_json
 from exhume.cli import main
 from exhume.records import Audit, Outcome, Reconstruction
 
@@ -57,7 +57,7 @@ def test_every_key_of_the_account_is_explained() -> None:
     found = Reconstruction(
         inputs=torch.rand(1, 2), certified=torch.tensor([False]), confidence=torch.ones(1), outcome=Outcome.CONVERGED
     )
-    keys = account(Audit(evaluations={"spade": exhume.evaluate(found)}))
+    keys = audit_to_json(Audit(evaluations={"spade": exhume.evaluate(found)}))
     explained = set(re.findall(r"`([a-z0-9_]+)`", (DOCS / "reference" / "audit-json.md").read_text()))
     derived = {prefix + key for prefix in ("holdout_", "relative_") for key in explained}
     assert keys.keys() <= explained | derived

@@ -1,22 +1,22 @@
 """Audits: which attacks apply, from which start, in which order, and what they found, to hand over."""
 
-from exhume.auditing.account import account
 from exhume.auditing.applicability import assess
+from exhume.auditing.audit_json import audit_to_json
 from exhume.auditing.conditions import Condition
-from exhume.auditing.conduct import audit
 from exhume.auditing.junit import junit, write_junit
-from exhume.auditing.release import prices
-from exhume.auditing.start_search import find_base, find_seed, seeded
+from exhume.auditing.orchestrator import audit
+from exhume.auditing.prices import price_defences
+from exhume.auditing.start_search import draw_weights, find_base, find_seed
 
 __all__ = [
     "Condition",
-    "account",
     "assess",
     "audit",
+    "audit_to_json",
+    "draw_weights",
     "find_base",
     "find_seed",
     "junit",
-    "prices",
-    "seeded",
+    "price_defences",
     "write_junit",
 ]

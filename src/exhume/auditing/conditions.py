@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from exhume.core.errors import ExhumeError
-from exhume.evaluation.overall import gravity
-from exhume.evaluation.verdict import Finding, verdict
+from exhume.evaluation.audit_verdict import gravity
+from exhume.evaluation.verdict import Finding, verdict_of_evaluation
 from exhume.records import Audit, Dataset, Evaluation
 
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
@@ -76,7 +76,7 @@ class Condition:
     def is_met_by(self, evaluation: Evaluation) -> bool:
         """Tell whether one audit meets the condition."""
         if self.key == "finding":
-            return self.holds_for(gravity(verdict(evaluation).finding), self.limit)
+            return self.holds_for(gravity(verdict_of_evaluation(evaluation).finding), self.limit)
         value: Any = evaluation.to_json()
         name, _, rate = self.key.partition(".")
         value = value[name]

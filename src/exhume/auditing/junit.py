@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 
 from exhume.auditing.conditions import Condition
 from exhume.core.storage import write_atomically
-from exhume.evaluation.overall import overall
-from exhume.evaluation.verdict import verdict
+from exhume.evaluation.audit_verdict import verdict_of_audit
+from exhume.evaluation.verdict import verdict_of_evaluation
 from exhume.records import Audit
 
 _NOT_XML = {code: None for code in range(32) if code not in (9, 10, 13)} | {0xFFFE: None, 0xFFFF: None}
@@ -19,7 +19,7 @@ def junit(audit: Audit, conditions: Mapping[Condition, bool]) -> bytes:
     A condition that is met is a failure. An attack that did not run is a skipped case, so that a pipeline shows what
     was not tested.
     """
-    spoken = overall(audit)
+    spoken = verdict_of_audit(audit)
     suite = ElementTree.Element("testsuite", name="exhume audit")
     for condition, is_met in conditions.items():
         case = ElementTree.SubElement(suite, "testcase", classname="exhume.conditions", name=f"not {condition.text}")
@@ -32,7 +32,7 @@ def junit(audit: Audit, conditions: Mapping[Condition, bool]) -> bytes:
         evaluation = audit.evaluations.get(name)
         if evaluation is not None:
             case.set("time", f"{evaluation.found.seconds:.3f}")
-            ElementTree.SubElement(case, "system-out").text = _clean(verdict(evaluation).sentence)
+            ElementTree.SubElement(case, "system-out").text = _clean(verdict_of_evaluation(evaluation).sentence)
         else:
             one = assessed[name]
             why = " ".join([*one.reasons, *([f"{one.fate.capitalize()}."] if one.fate else [])]) or "Not run."

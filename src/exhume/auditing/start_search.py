@@ -35,14 +35,14 @@ COMPARED_LEAST = 16
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundStart:
     """A start and the evidence for it."""
 
     weights: dict[str, Tensor]
     evidence: StartEvidence
 
 
-def seeded(factory: Callable[[], nn.Module], seed: int) -> dict[str, Tensor]:
+def draw_weights(factory: Callable[[], nn.Module], seed: int) -> dict[str, Tensor]:
     """Build a model under a seed of the framework, as its owner did, and return its weights."""
     # The start that is looked for came out of the global generator, so that is the one to set; fork_rng gives it back.
     with torch.random.fork_rng(devices=[]):
@@ -52,13 +52,13 @@ def seeded(factory: Callable[[], nn.Module], seed: int) -> dict[str, Tensor]:
 
 def find_seed(
     view: AttackerView, build: Callable[[int], Weights], seeds: Iterable[int], progress: Progress = no_progress
-) -> Found:
+) -> FoundStart:
     """Find the seed whose start ``view.final`` grew out of.
 
     Args:
         view: what the attacker holds; its ``initial`` is not looked at.
         build: from a seed to the weights before training, such as
-            ``lambda seed: seeded(factory, seed)``.
+            ``lambda seed: draw_weights(factory, seed)``.
         seeds: the seeds to try, in this order; the search stops early at one that is certain.
         progress: hears where the search stands.
 
@@ -93,7 +93,7 @@ def find_seed(
     return _found(view, Resemblance.of(view.final, drawn), likeliest, tried=len(ranking), paid=len(wanted))
 
 
-def find_base(view: AttackerView, bases: Mapping[str, Weights]) -> Found:
+def find_base(view: AttackerView, bases: Mapping[str, Weights]) -> FoundStart:
     """Find the public checkpoint that ``view.final`` was fine-tuned from.
 
     Weights that a base lacks or has in another shape (a new head) count as not known; the final ones stand in for them.
@@ -110,13 +110,13 @@ def find_base(view: AttackerView, bases: Mapping[str, Weights]) -> Found:
     shared = set.intersection(*(_shared(view.final, base) for base in bases.values()))
     resemblance = Resemblance.of(view.final, shared)
     ranked = sorted(bases, key=lambda name: resemblance(bases[name])[0])
-    starts = [(name, completed(view.final, bases[name])) for name in ranked[:SHOWN]]
+    starts = [(name, fill_missing(view.final, bases[name])) for name in ranked[:SHOWN]]
     found = _found(view, resemblance, starts, tried=len(bases), paid=len(bases))
     missing = view.final.keys() - _shared(view.final, bases[ranked[0]])
     return replace(found, evidence=replace(found.evidence, stand_ins=tuple(sorted(missing))))
 
 
-def completed(final: Weights, base: Weights) -> dict[str, Tensor]:
+def fill_missing(final: Weights, base: Weights) -> dict[str, Tensor]:
     """Return the weights of ``base`` that fit, and the final ones where it has none."""
     shared = _shared(final, base)
     return {name: base[name] if name in shared else weight for name, weight in final.items()}
@@ -166,9 +166,9 @@ def _flat(weight: Tensor, most: int | None) -> Float[Tensor, " weight"]:
 
 def _found(
     view: AttackerView, resemblance: Resemblance, starts: list[tuple[str, dict[str, Tensor]]], tried: int, paid: int
-) -> Found:
+) -> FoundStart:
     candidates = [_candidate(view, resemblance, name, weights, paid) for name, weights in starts]
-    return Found(starts[0][1], StartEvidence(candidates=tuple(candidates), tried=tried))
+    return FoundStart(starts[0][1], StartEvidence(candidates=tuple(candidates), tried=tried))
 
 
 def _candidate(

@@ -8,7 +8,7 @@ from exhume.cli.console import CommandConsole, open_console
 from exhume.cli.own_model import OwnModel, own_view
 from exhume.cli.pipeline import attack_into, choose_attacks
 from exhume.cli.run_folder import RunFolder
-from exhume.cli.telling import one_or_all, tell_attack, tell_start
+from exhume.cli.summaries import merge_results, print_attack, print_start
 from exhume.core.errors import ExhumeError
 from exhume.evaluation import evaluate
 from exhume.records import AttackerView, StartEvidence
@@ -41,14 +41,16 @@ def attack_command(
     with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
         own = own_model(model, initial, final, input_shape, bounds, offset, trained_with)
         folder, view, start = place_and_view(run, out, own, console)
-        tell_start(console, start)
+        print_start(console, start)
         attacks = choose_attacks(view, attack, setting, console)
         if restarts > 1:
             attacks = {name: Restarted(one, times=restarts) for name, one in attacks.items()}
         found = attack_into(folder, view, attacks, seed=seed, device=device, console=console)
-        console.print_json(one_or_all({name: evaluate(one, victim=view).to_json() for name, (_, one) in found.items()}))
+        console.print_json(
+            merge_results({name: evaluate(one, victim=view).to_json() for name, (_, one) in found.items()})
+        )
         for place, one in found.values():
-            tell_attack(console, one)
+            print_attack(console, one)
             console.print(f"Kept in {place.reconstruction}; for machines, {place.result}.")
 
 

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from exhume.attacks.attack import Attack
-from exhume.auditing import Condition, account, prices, write_junit
+from exhume.auditing import Condition, audit_to_json, price_defences, write_junit
 from exhume.auditing.catalogue import known_attacks
-from exhume.auditing.conduct import BUDGET_MINUTES, conduct
-from exhume.auditing.keeping import is_about
+from exhume.auditing.kept_results import is_result_of
 from exhume.auditing.measuring import measured
+from exhume.auditing.orchestrator import BUDGET_MINUTES, conduct
 from exhume.cli import options
 from exhume.cli.attack import own_model, place_and_view
 from exhume.cli.attack_settings import build_attacks, build_every
@@ -19,7 +19,7 @@ from exhume.cli.console import open_console
 from exhume.cli.invocation import invocation
 from exhume.cli.pipeline import audit_into, load_comparison, named, run_in
 from exhume.cli.run_folder import RunFolder
-from exhume.cli.telling import tell_assessments, tell_audit, tell_place, tell_start
+from exhume.cli.summaries import print_assessments, print_audit, print_files, print_start
 from exhume.core.devices import resolve_device
 from exhume.core.errors import ExhumeError
 from exhume.data.own import read_own
@@ -76,7 +76,7 @@ def audit_command(
         examples = _examples(view, run, data, train_data, holdout)
         for condition in conditions:
             condition.check(examples)  # before attacks take their time
-        tell_start(console, start)
+        print_start(console, start)
 
         def run_one(name: str, one: Attack, seconds: float) -> Reconstruction:
             place = RunFolder(folder.path / name)
@@ -87,9 +87,9 @@ def audit_command(
             found, assessments = conduct(view, attacks, run_one, is_auto=is_auto, budget=limit)
             for name in known_attacks().keys() - found.keys():
                 place = RunFolder(folder.path / name)
-                if not is_about(place.reconstruction, view):  # left by an audit of another network
+                if not is_result_of(place.reconstruction, view):  # left by an audit of another network
                     place.clear_attack()
-        tell_assessments(console, assessments)
+        print_assessments(console, assessments)
         seen = view.to(resolve_device(device))
         audited = Audit(
             evaluations={name: measured(one, examples, seen) for name, one in found.items()},
@@ -101,12 +101,14 @@ def audit_command(
         if defences and first is not None:
             with console.progress() as progress:
                 again = attacks[first]
-                measures = prices(view, examples, again, budget=limit, seed=seed, device=device, progress=progress)
+                measures = price_defences(
+                    view, examples, again, budget=limit, seed=seed, device=device, progress=progress
+                )
             audited = replace(audited, prices=measures)
         audit_into(folder, audited)
-        tell_audit(console, audited)
-        tell_place(console, folder, audited)
-        console.print_json(account(audited))
+        print_audit(console, audited)
+        print_files(console, folder, audited)
+        console.print_json(audit_to_json(audited))
         met = {condition: condition.is_met(audited) for condition in conditions}
         if junit is not None:
             write_junit(junit, audited, met)

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from exhume.auditing import account
+from exhume.auditing import audit_to_json
 from exhume.auditing.measuring import measured
 from exhume.cli import options
 from exhume.cli.console import open_console
 from exhume.cli.pipeline import TrainingRequest, attack_into, audit_into, choose_attacks, train_into
 from exhume.cli.run_folder import RunFolder
-from exhume.cli.telling import tell_audit, tell_place, tell_training
+from exhume.cli.summaries import print_audit, print_files, print_training
 from exhume.models.mlp import MLP
 from exhume.records import Audit
 
@@ -33,12 +33,12 @@ def demo(
             training={"seed": seed, "stop_loss": 1e-6},
         )
         data, victim = train_into(folder, request, device=device, console=console, overwrite=True)
-        tell_training(console, data, victim)
+        print_training(console, data, victim)
         view = victim.view()
         attacks = choose_attacks(view, None, None, console)
         found = attack_into(folder, view, attacks, seed=seed, device=device, console=console)
         audited = Audit(evaluations={name: measured(one, data, view) for name, (_, one) in found.items()})
         audit_into(folder, audited)
-        tell_audit(console, audited)
-        tell_place(console, folder, audited)
-        console.print_json(account(audited))
+        print_audit(console, audited)
+        print_files(console, folder, audited)
+        console.print_json(audit_to_json(audited))

@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from exhume.auditing import account
+from exhume.auditing import audit_to_json
 from exhume.auditing.catalogue import dashed
 from exhume.auditing.measuring import measured
 from exhume.cli import options
 from exhume.cli.console import open_console
 from exhume.cli.pipeline import audit_into, load_comparison
 from exhume.cli.run_folder import RunFolder
-from exhume.cli.telling import tell_audit, tell_place
+from exhume.cli.summaries import print_audit, print_files
 from exhume.core.devices import resolve_device
 from exhume.core.errors import RecordError
 from exhume.records import Audit
@@ -53,9 +53,9 @@ def evaluate_command(
         )
         target = RunFolder(out or run)
         audit_into(target, audited)
-        tell_audit(console, audited)
-        tell_place(console, target, audited)
-        console.print_json(account(audited))
+        print_audit(console, audited)
+        print_files(console, target, audited)
+        console.print_json(audit_to_json(audited))
 
 
 def _name_of(place: RunFolder, taken: Collection[str]) -> str:

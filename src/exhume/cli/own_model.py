@@ -13,8 +13,8 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
-from exhume.auditing import find_base, find_seed, seeded
-from exhume.auditing.start_search import Found
+from exhume.auditing import draw_weights, find_base, find_seed
+from exhume.auditing.start_search import FoundStart
 from exhume.cli.attack_settings import plain_value
 from exhume.core.errors import ExhumeError, WeightsError, in_a_line
 from exhume.core.progress import Progress, no_progress
@@ -82,7 +82,7 @@ def own_view(own: OwnModel, progress: Progress = no_progress) -> tuple[AttackerV
     return _with_start(view, found)
 
 
-def _with_start(view: AttackerView, found: Found) -> tuple[AttackerView, StartEvidence]:
+def _with_start(view: AttackerView, found: FoundStart) -> tuple[AttackerView, StartEvidence]:
     evidence = found.evidence
     if evidence.tried > 1 and not evidence.is_clear:
         raise WeightsError(
@@ -140,7 +140,7 @@ def build_model(factory: Callable[..., Any], name: str, **arguments: int) -> nn.
 def _built(factory: Callable[..., Any], name: str, seed: int) -> dict[str, Tensor]:
     """Build the model under a seed: the framework's, and the factory's own where it takes one."""
     own = {"seed": seed} if "seed" in inspect.signature(factory).parameters else {}
-    return seeded(lambda: build_model(factory, name, **own), seed)
+    return draw_weights(lambda: build_model(factory, name, **own), seed)
 
 
 def _import(place: str) -> ModuleType:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from exhume.attacks.attack import Attack
-from exhume.auditing import account
+from exhume.auditing import audit_to_json
 from exhume.auditing.catalogue import by_cost, known_attacks
-from exhume.auditing.keeping import kept, kept_or_run, request_of
+from exhume.auditing.kept_results import load_kept, request_digest, run_or_reuse
 from exhume.cli.attack_settings import build_attacks, build_every
 from exhume.cli.console import CommandConsole
 from exhume.cli.run_folder import RunFolder
@@ -158,14 +158,14 @@ def run_in(
     """Run one attack and keep what it finds and its own account, or find that it did so before."""
     checkpoint = place.checkpoint(name)
     with place.open():
-        answered = kept(place.reconstruction, request_of(attack, view, seed))
+        answered = load_kept(place.reconstruction, request_digest(attack, view, seed))
         if answered is not None and place.result.exists():
             console.note(f"{place.path} holds what {name} found already.")
             return answered
         if answered is None and seconds <= 0:
             raise OutOfTime("The budget is spent.")
         with console.progress(checkpoint) as progress:
-            result = kept_or_run(
+            result = run_or_reuse(
                 attack,
                 view,
                 file=place.reconstruction,
@@ -189,7 +189,7 @@ def audit_into(folder: RunFolder, audit: Audit) -> None:
         for name, evaluation in audit.evaluations.items():
             save_figures(evaluation, folder.figures if name == first else folder.figures / name)
         report(audit, folder.report)
-        write_json(folder.audit, account(audit))
+        write_json(folder.audit, audit_to_json(audit))
 
 
 def load_comparison(path: Path, view: AttackerView | None) -> Dataset:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exhume.auditing.keeping import forget
+from exhume.auditing.kept_results import forget
 from exhume.core.errors import ExhumeError, RecordError
 from exhume.records import Dataset, Reconstruction, Victim
 

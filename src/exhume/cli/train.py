@@ -10,7 +10,7 @@ from exhume.cli.console import open_console
 from exhume.cli.options import DATA, MODEL, TRAINING
 from exhume.cli.pipeline import TrainingRequest, train_into, training_account
 from exhume.cli.run_folder import RunFolder
-from exhume.cli.telling import tell_training
+from exhume.cli.summaries import print_training
 from exhume.models.architecture import Architecture
 from exhume.models.convnet import ConvNet
 from exhume.models.mlp import MLP, Activation, Bias, Parameterisation
@@ -121,5 +121,5 @@ def train_command(
         folder = RunFolder(out)
         drawn, victim = train_into(folder, request, device=device, console=console, overwrite=overwrite)
         console.print_json(training_account(request, drawn, victim))
-        tell_training(console, drawn, victim)
+        print_training(console, drawn, victim)
         console.print(f"Next: exhume audit {folder.path}")

@@ -1,5 +1,6 @@
 """Evaluation: no number without its null."""
 
+from exhume.evaluation.audit_verdict import lead, verdict
 from exhume.evaluation.belief import Belief, Reliability, learn_belief, reliability
 from exhume.evaluation.calibration import calibrate
 from exhume.evaluation.comparison import compare
@@ -7,7 +8,6 @@ from exhume.evaluation.consensus import Evidence, Membership, gather, membership
 from exhume.evaluation.copies import Copies, find_copies
 from exhume.evaluation.evaluate import evaluate
 from exhume.evaluation.matching import match
-from exhume.evaluation.overall import lead, verdict
 from exhume.evaluation.verdict import Finding, Verdict
 
 __all__ = [

@@ -47,7 +47,7 @@ class Verdict:
     detail: str
 
 
-def verdict(evaluation: Evaluation) -> Verdict:
+def verdict_of_evaluation(evaluation: Evaluation) -> Verdict:
     """Say in plain words what an audit found, each count with its null."""
     if evaluation.train is None:
         return _without_data(evaluation)

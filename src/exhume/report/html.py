@@ -11,9 +11,8 @@ from typing import Any
 from markupsafe import Markup
 
 from exhume.core.storage import write_atomically
-from exhume.evaluation.overall import lead, verdict
-from exhume.evaluation.verdict import Finding, plural
-from exhume.evaluation.verdict import verdict as verdict_of_one
+from exhume.evaluation.audit_verdict import lead, verdict
+from exhume.evaluation.verdict import Finding, plural, verdict_of_evaluation
 from exhume.records import Audit, Evaluation
 from exhume.report.advice import advice
 from exhume.report.bench import bench
@@ -78,7 +77,7 @@ def _act(name: str, evaluation: Evaluation, place: int) -> dict[str, Any]:
         "evaluation": evaluation,
         "found": evaluation.found,
         "things": plural(evaluation),
-        "verdict": verdict_of_one(evaluation),
+        "verdict": verdict_of_evaluation(evaluation),
         "scores": list(rows.values()),
         "tiles": [rows[tile] for tile in _TILES if tile in rows][:4],
         "pictures": pictures(evaluation),
@@ -122,7 +121,7 @@ def _attacks(audit: Audit) -> list[dict[str, Any]]:
             "name": name or "attack",
             "one": assessed.get(name),
             "evaluation": audit.evaluations.get(name),
-            "sentence": verdict_of_one(audit.evaluations[name]).sentence if name in audit.evaluations else None,
+            "sentence": verdict_of_evaluation(audit.evaluations[name]).sentence if name in audit.evaluations else None,
         }
         for name in names
     ]

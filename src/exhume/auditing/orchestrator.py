@@ -10,7 +10,7 @@ import torch
 from exhume.attacks.attack import Attack
 from exhume.auditing.applicability import assess
 from exhume.auditing.catalogue import attack_name, known_attacks
-from exhume.auditing.keeping import kept, kept_or_run, request_of
+from exhume.auditing.kept_results import load_kept, request_digest, run_or_reuse
 from exhume.auditing.measuring import measured
 from exhume.core.devices import resolve_device
 from exhume.core.errors import DataError, ExhumeError, Refusal, in_a_line
@@ -67,7 +67,7 @@ def audit(
 
     Returns:
         A :class:`~exhume.records.Audit`: give it to :func:`exhume.report`, :func:`exhume.verdict`, or
-        :func:`exhume.auditing.account` for JSON.
+        :func:`exhume.auditing.audit_json` for JSON.
 
     Raises:
         DataError: when the data is not of the shape that the network takes.
@@ -80,14 +80,14 @@ def audit(
 
     def run(name: str, attack: Attack, seconds: float) -> Reconstruction:
         file = None if place is None else place / name / "reconstruction.safetensors"
-        answered = None if file is None else kept(file, request_of(attack, view, seed))
+        answered = None if file is None else load_kept(file, request_digest(attack, view, seed))
         if answered is not None:
             return answered
         if seconds <= 0:
             raise OutOfTime("The budget is spent.")
         if place is None or file is None:
             return attack.run(view, seed=seed, device=device, progress=progress, seconds=seconds)
-        return kept_or_run(
+        return run_or_reuse(
             attack,
             view,
             file=file,

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from exhume.evaluation.verdict import Finding, Verdict
-from exhume.evaluation.verdict import verdict as verdict_of_one
+from exhume.evaluation.verdict import Finding, Verdict, verdict_of_evaluation
 from exhume.records import Applicability, Audit, Evaluation
 
 _GRAVITY = list(Finding)
@@ -16,15 +15,15 @@ def lead(audit: Audit) -> str | None:
 
 def verdict(found: Evaluation | Audit) -> Verdict:
     """Say in plain words what one attack found, or all attacks together, each count with its null."""
-    return verdict_of_one(found) if isinstance(found, Evaluation) else overall(found)
+    return verdict_of_evaluation(found) if isinstance(found, Evaluation) else verdict_of_audit(found)
 
 
-def overall(audit: Audit) -> Verdict:
+def verdict_of_audit(audit: Audit) -> Verdict:
     """Say in plain words what all attacks together found."""
     first = lead(audit)
     if first is None:
         return _untested(audit)
-    spoken = verdict_of_one(audit.evaluations[first])
+    spoken = verdict_of_evaluation(audit.evaluations[first])
     others = len(audit.evaluations) - 1
     if others == 0:
         return spoken
@@ -41,7 +40,7 @@ def gravity(finding: Finding) -> int:
 
 def _gravity(evaluation: Evaluation) -> tuple[int, int, int]:
     shown = evaluation.certified if evaluation.train is None else evaluation.train.good
-    return _GRAVITY.index(verdict_of_one(evaluation).finding), -evaluation.certified, -shown
+    return _GRAVITY.index(verdict_of_evaluation(evaluation).finding), -evaluation.certified, -shown
 
 
 def _untested(audit: Audit) -> Verdict:

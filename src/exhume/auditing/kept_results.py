@@ -17,7 +17,7 @@ REQUEST = "request.json"
 """Written last: where it stands, what lies beside it is whole and answers this request."""
 
 
-def kept_or_run(
+def run_or_reuse(
     attack: Attack,
     view: AttackerView,
     *,
@@ -33,8 +33,8 @@ def kept_or_run(
     Every file is replaced in one step and the request is written last, so a program killed at any moment leaves either
     the state of its last checkpoint or the whole result.
     """
-    request = request_of(attack, view, seed)
-    answered = kept(file, request)
+    request = request_digest(attack, view, seed)
+    answered = load_kept(file, request)
     if answered is not None:
         return answered
     found = attack.run(view, seed=seed, device=device, progress=progress, checkpoint=checkpoint, seconds=seconds)
@@ -46,7 +46,7 @@ def kept_or_run(
     return found
 
 
-def kept(file: Path, request: str) -> Reconstruction | None:
+def load_kept(file: Path, request: str) -> Reconstruction | None:
     """Return what lies in ``file`` if it answers this request."""
     try:
         said = json.loads(file.with_name(REQUEST).read_text())
@@ -55,7 +55,7 @@ def kept(file: Path, request: str) -> Reconstruction | None:
         return None
 
 
-def is_about(file: Path, view: AttackerView) -> bool:
+def is_result_of(file: Path, view: AttackerView) -> bool:
     """Tell whether what lies in ``file`` was found in this view, whatever the attack's settings and seed."""
     try:
         said = json.loads(file.with_name(REQUEST).read_text())
@@ -70,7 +70,7 @@ def forget(file: Path) -> None:
     file.unlink(missing_ok=True)
 
 
-def request_of(attack: Attack, view: AttackerView, seed: int) -> str:
+def request_digest(attack: Attack, view: AttackerView, seed: int) -> str:
     """Return a digest of everything that decides what an attack finds, but the device."""
     return _request(repr(attack), view, seed)
 

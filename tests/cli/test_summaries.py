@@ -5,7 +5,7 @@ import torch
 
 import exhume
 from exhume.cli.console import CommandConsole
-from exhume.cli.telling import tell_attack, tell_training
+from exhume.cli.summaries import print_attack, print_training
 from exhume.records import Outcome, Reconstruction
 
 
@@ -17,12 +17,12 @@ def test_candidates_are_counted_in_words(count: int, said: str, capsys: pytest.C
         confidence=torch.zeros(count),
         outcome=Outcome.CONVERGED,
     )
-    tell_attack(CommandConsole(as_json=False, quiet=False), found)
+    print_attack(CommandConsole(as_json=False, quiet=False), found)
     assert said in capsys.readouterr().out
 
 
 def test_one_step_is_one_step(capsys: pytest.CaptureFixture[str]) -> None:
     data = exhume.load("digits", classes="odd-even", size=2, test=0)
     victim = exhume.train(data, model=exhume.MLP(width=4, depth=1), device="cpu", steps=1)
-    tell_training(CommandConsole(as_json=False, quiet=False), data, victim)
+    print_training(CommandConsole(as_json=False, quiet=False), data, victim)
     assert "trained in 1 step to a loss" in capsys.readouterr().out

@@ -3,18 +3,18 @@
 from dataclasses import asdict
 from typing import Any
 
-from exhume.evaluation.overall import lead, overall
+from exhume.evaluation.audit_verdict import lead, verdict_of_audit
 from exhume.records import Audit
 from exhume.records.evaluation import SCHEMA_VERSION, plain
 
 
-def account(audit: Audit) -> dict[str, Any]:
+def audit_to_json(audit: Audit) -> dict[str, Any]:
     """Return the dossier as JSON values; ``docs/reference/audit-json.md`` explains every key.
 
     The keys of the gravest audit stand at the top, and those of every attack under ``attacks``.
     """
     first = lead(audit)
-    spoken = overall(audit)
+    spoken = verdict_of_audit(audit)
     evaluations = {name: evaluation.to_json() for name, evaluation in audit.evaluations.items()}
     return {
         "schema_version": SCHEMA_VERSION,

@@ -10,9 +10,9 @@ import torch
 import exhume
 from exhume.attacks import GateCertificate, WeightDifference
 from exhume.attacks.attack import Attack
-from exhume.auditing import account, audit
-from exhume.auditing.conduct import conduct
-from exhume.auditing.keeping import REQUEST, kept_or_run
+from exhume.auditing import audit, audit_to_json
+from exhume.auditing.kept_results import REQUEST, run_or_reuse
+from exhume.auditing.orchestrator import conduct
 from exhume.core.errors import ExhumeError, Refusal
 from exhume.core.run_context import RunContext
 from exhume.evaluation import Finding, lead, verdict
@@ -57,7 +57,7 @@ def test_auto_runs_what_applies_until_everything_is_proven():
 
 
 def test_without_data_there_are_counts_and_confidence_and_no_oracle():
-    told = account(audit(trained(), seed=1, budget=0.5))
+    told = audit_to_json(audit(trained(), seed=1, budget=0.5))
     assert told["certified"] == told["training_size_estimate"] == 8
     assert told["curve"] is None
     assert told["p_values"] is None
@@ -69,7 +69,7 @@ def test_named_attacks_all_run_and_the_gravest_leads():
     assert list(dossier.evaluations) == ["gate-certificate", "weight-difference"], "the cheapest first"
     assert lead(dossier) == "gate-certificate"
     assert "One other attack ran" in verdict(dossier).detail
-    told = account(dossier)
+    told = audit_to_json(dossier)
     assert told["attacks"]["weight-difference"]["attack"].startswith("WeightDifference(")
     assert told["attack"] == told["attacks"]["gate-certificate"]["attack"]
 
@@ -81,7 +81,7 @@ def test_nothing_applicable_is_no_clean_bill():
     spoken = verdict(dossier)
     assert spoken.finding is Finding.UNTESTED
     assert "Nothing was tested" in spoken.sentence
-    assert account(dossier)["lead"] is None
+    assert audit_to_json(dossier)["lead"] is None
 
 
 def test_an_attack_that_was_asked_for_and_does_not_apply_is_refused():
@@ -142,7 +142,7 @@ def test_an_attack_that_breaks_costs_nothing_that_others_find_unless_it_was_aske
 def test_an_attack_with_caveats_leaves_half_of_the_budget_to_those_that_wait(monkeypatch: pytest.MonkeyPatch):
     caveats = Applicability.WITH_CAVEATS
     planned = tuple(Assessment(attack=name, applies=caveats, reasons=()) for name in ("first", "last"))
-    monkeypatch.setattr("exhume.auditing.conduct.assess", lambda view, attacks: planned)
+    monkeypatch.setattr("exhume.auditing.orchestrator.assess", lambda view, attacks: planned)
     given: dict[bool, list[float]] = {True: [], False: []}
     for is_auto, seconds_given in given.items():
 
@@ -171,7 +171,7 @@ def test_what_was_found_costs_nothing_when_the_budget_is_spent(tmp_path: Path):
 @pytest.mark.parametrize("damage", ["cut the result", "drop the word", "spoil the word"])
 def test_a_result_that_is_not_whole_is_not_believed(damage: str, tmp_path: Path):
     attack, file = Counting(tally=str(tmp_path / "tally")), tmp_path / "reconstruction.safetensors"
-    whole = kept_or_run(attack, trained(), file=file, seed=1)
+    whole = run_or_reuse(attack, trained(), file=file, seed=1)
     word = tmp_path / REQUEST
     if damage == "cut the result":
         file.write_bytes(file.read_bytes()[:-40])
@@ -179,7 +179,7 @@ def test_a_result_that_is_not_whole_is_not_believed(damage: str, tmp_path: Path)
         word.unlink()
     else:
         word.write_text("[1")
-    again = kept_or_run(attack, trained(), file=file, seed=1)
+    again = run_or_reuse(attack, trained(), file=file, seed=1)
     assert (tmp_path / "tally").read_text() == "xx"
     assert torch.equal(again.inputs, whole.inputs)
 

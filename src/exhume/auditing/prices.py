@@ -46,7 +46,7 @@ CHANGES: dict[str, Change] = {
 }
 
 
-def prices(
+def price_defences(
     view: AttackerView,
     data: Dataset | None,
     attack: Attack,

@@ -12,7 +12,7 @@ from exhume.records import Assessment, Audit, Dataset, Reconstruction, StartEvid
 from exhume.report.scores import below, scores
 
 
-def tell_training(console: CommandConsole, data: Dataset, victim: Victim) -> None:
+def print_training(console: CommandConsole, data: Dataset, victim: Victim) -> None:
     """Say what was trained, and how it went."""
     result = victim.result
     steps = result.get("steps")
@@ -24,7 +24,7 @@ def tell_training(console: CommandConsole, data: Dataset, victim: Victim) -> Non
     )
 
 
-def tell_attack(console: CommandConsole, found: Reconstruction) -> None:
+def print_attack(console: CommandConsole, found: Reconstruction) -> None:
     """Say what an attack found, as far as the attacker knows."""
     certified = int(found.certified.sum())
     proven = f", {certified} of them certified" if certified else ""
@@ -34,7 +34,7 @@ def tell_attack(console: CommandConsole, found: Reconstruction) -> None:
         console.print(found.message)
 
 
-def tell_start(console: CommandConsole, start: StartEvidence | None) -> None:
+def print_start(console: CommandConsole, start: StartEvidence | None) -> None:
     """Say which start a network grew out of, where there was one to judge."""
     if start is None:
         return
@@ -50,7 +50,7 @@ def tell_start(console: CommandConsole, start: StartEvidence | None) -> None:
         console.note(f"The start has no {', '.join(start.stand_ins[:3])}; the final weights stand in for them.")
 
 
-def tell_assessments(console: CommandConsole, assessments: Sequence[Assessment]) -> None:
+def print_assessments(console: CommandConsole, assessments: Sequence[Assessment]) -> None:
     """Say which attacks apply, and what became of each."""
     for one in assessments:
         fate = f"; {one.fate}" if one.fate else ""
@@ -58,11 +58,11 @@ def tell_assessments(console: CommandConsole, assessments: Sequence[Assessment])
         console.note(f"{one.attack} {one.applies.value}{fate}{why}")
 
 
-def tell_audit(console: CommandConsole, audit: Audit) -> None:
+def print_audit(console: CommandConsole, audit: Audit) -> None:
     """Say what all attacks found, every number beside its null, and the verdict last, where the eye is."""
     words = verdict(audit)
     for evaluation in audit.evaluations.values():
-        tell_attack(console, evaluation.found)
+        print_attack(console, evaluation.found)
         rows = [(score.name, score.trained, score.held_out, score.chance) for score in scores(evaluation)]
         if rows:
             console.print("")
@@ -72,14 +72,14 @@ def tell_audit(console: CommandConsole, audit: Audit) -> None:
     console.print(words.detail)
 
 
-def tell_place(console: CommandConsole, folder: RunFolder, audit: Audit) -> None:
+def print_files(console: CommandConsole, folder: RunFolder, audit: Audit) -> None:
     """Say where to look, and how to treat what is there."""
     tells = any(len(evaluation.found) for evaluation in audit.evaluations.values())
     care = " Both tell of training examples: share them as you would share the data." if tells else ""
     console.print(f"Open {folder.report}; for machines, {folder.audit}.{care}")
 
 
-def one_or_all(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def merge_results(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the one result as it is, or several by the name of their attack."""
     if len(results) == 1:
         return dict(next(iter(results.values())))
