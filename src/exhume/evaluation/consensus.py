@@ -11,9 +11,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from exhume.core.correlation import agreement_between_runs
 from exhume.core.errors import ExhumeError
 from exhume.evaluation.belief import Belief
-from exhume.evaluation.distances import UnitScale, cross_correlations, squared_distances
+from exhume.evaluation.distances import UnitScale, squared_distances
 from exhume.records import Dataset, Reconstruction, Split
 from exhume.records.comparison import GOOD
 from exhume.records.record import Bounds
@@ -93,19 +94,12 @@ def gather(
     return Evidence(
         inputs=inputs,
         run=run,
-        agreement=agreement(inputs, run),
+        agreement=agreement_between_runs(inputs.double(), run),
         residual=residuals[run],
         confidence=torch.cat([one.confidence for one in runs]).double(),
         proof_distance=proof_distance,
         proof_p=proof_p,
     )
-
-
-def agreement(inputs: Float[Tensor, "candidate ..."], run: Int[Tensor, " candidate"]) -> Float[Tensor, " candidate"]:
-    """Return how well any other run knows each candidate: the highest correlation, from 0 to 1."""
-    correlations = cross_correlations(inputs.double(), inputs.double())
-    others = correlations.masked_fill(run[:, None] == run, 0.0)
-    return others.amax(1).clamp(0, 1) if len(inputs) else inputs.new_zeros(0).double()
 
 
 def are_true(inputs: Float[Tensor, "candidate ..."], data: Dataset) -> Bool[Tensor, " candidate"]:

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from skimage.metrics import structural_similarity
 from torch import Tensor
 
+from exhume.core.correlation import standardise
 from exhume.records import Dataset
 
 SSIM_WINDOW = 7
@@ -77,17 +78,12 @@ def cross_correlations(
     a: Float[Tensor, "candidate ..."], b: Float[Tensor, "example ..."]
 ) -> Float[Tensor, "candidate example"]:
     """Return the normalised cross-correlation of every pair, between -1 and 1; 0 where an input is constant."""
-    return _standardised(a) @ _standardised(b).T
+    return standardise(a) @ standardise(b).T
 
 
 def paired_correlations(a: Float[Tensor, "pair ..."], b: Float[Tensor, "pair ..."]) -> Float[Tensor, " pair"]:
     """Return the normalised cross-correlation of each pair."""
-    return (_standardised(a) * _standardised(b)).sum(1)
-
-
-def _standardised(inputs: Float[Tensor, "input ..."]) -> Float[Tensor, "input value"]:
-    centred = inputs.flatten(1) - inputs.flatten(1).mean(1, keepdim=True)
-    return torch.nn.functional.normalize(centred, dim=1)
+    return (standardise(a) * standardise(b)).sum(1)
 
 
 def ssim(a: Float[Tensor, "pair ..."], b: Float[Tensor, "pair ..."]) -> Float[Tensor, " pair"]:

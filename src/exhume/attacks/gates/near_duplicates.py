@@ -17,6 +17,7 @@ from torch import Tensor
 from exhume.attacks.gates.check import check, missing_directions, nested, sharpen
 from exhume.attacks.gates.exchange import evidence, exchanged, suits
 from exhume.attacks.gates.search import RowProblem, SearchSettings, random_starts, rows_of, search
+from exhume.core.suppression import suppress_neighbours
 
 LARGEST_GROUP = 8
 """More rows than these are no group of near-duplicates."""
@@ -172,8 +173,5 @@ def _best(problem: RowProblem, rows: Tensor) -> Tensor:
 def without_repeats(rows: Float[Tensor, "row rank"], cosine: float) -> Float[Tensor, "kept rank"]:
     """Keep the first of rows that are the same but for sign: those with a larger cosine."""
     same = ((rows @ rows.T).abs() > cosine).cpu()
-    kept: list[int] = []
-    for index in range(len(rows)):
-        if not bool(same[index, kept].any()):
-            kept.append(index)
+    kept = [row for row, _ in suppress_neighbours(torch.arange(len(rows)), lambda row: same[row])]
     return rows[kept]

@@ -29,6 +29,7 @@ from exhume.attacks.gates.check import (
 )
 from exhume.attacks.gates.near_duplicates import FEW_MISSING, told_apart, without_repeats
 from exhume.attacks.gates.search import RowProblem, SearchSettings, Tick, random_starts, rows_of, search, unheard
+from exhume.core.suppression import suppress_neighbours
 
 NEARLY_AS_SPARSE = 0.8
 """How many zeros, relative to rows found before, a row must have; those on their way to a true row have fewer."""
@@ -188,11 +189,9 @@ def _apart(problem: RowProblem, found: Tensor, rows: Tensor) -> Tensor:
     every = torch.cat([found, rows])
     pairs = nested(problem, every).cpu()
     pairs = pairs | pairs.T
-    kept = list(range(len(found)))
-    for index in range(len(found), len(every)):
-        if not bool(pairs[index, kept].any()):
-            kept.append(index)
-    return every[kept]
+    new = (~pairs[:, : len(found)].any(1)).nonzero()[:, 0]
+    kept = [row for row, _ in suppress_neighbours(new[new >= len(found)], lambda row: pairs[row])]
+    return torch.cat([found, every[kept]])
 
 
 def _sparsest_first(problem: RowProblem, rows: Tensor) -> Tensor:

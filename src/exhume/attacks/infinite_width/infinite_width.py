@@ -14,6 +14,7 @@ from exhume.core.checkpoint import Checkpoint
 from exhume.core.errors import ExhumeError, Refusal
 from exhume.core.progress import Progress, no_progress
 from exhume.core.run_context import RunContext
+from exhume.core.suppression import suppress_neighbours
 from exhume.kernels import InfiniteNTK, jittered
 from exhume.models.mlp import MLP
 from exhume.models.tangent import outputs_of, response
@@ -172,12 +173,8 @@ def _apart(table: Float[Tensor, "candidate candidate"], duals: Float[Tensor, "ca
     lengths = table.diagonal().sqrt()
     alike = table / (lengths[:, None] * lengths)
     strength = duals.square().sum(1) * table.diagonal()
-    kept: list[int] = []
-    for index in strength.argsort(descending=True).tolist():
-        twin = any(alike[index, other] > TWINS for other in kept)
-        if not kept or (not twin and strength[index] >= IDLE * strength.max()):
-            kept.append(index)
-    return kept
+    order = strength.argsort(descending=True)[: max(1, int((strength >= IDLE * strength.max()).sum()))]
+    return [kept for kept, _ in suppress_neighbours(order, lambda index: alike[index] > TWINS)]
 
 
 TWINS = 0.999

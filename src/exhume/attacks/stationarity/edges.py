@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from exhume.clues.search_space import SearchSpace
+from exhume.core.suppression import suppress_neighbours
 from exhume.models.structure import dense_stack
 from exhume.records import AttackerView
 
@@ -152,12 +153,11 @@ def meetings(edges: Edges, starts: Points, generator: torch.Generator) -> Meetin
     points = torch.cat(_searched(edges, starts, scale))
     counts = edges.met(points, scale)
     least = math.ceil(CHANCE * max(chance, starts.shape[1]))
-    kept: list[int] = []
-    for place in counts.argsort(descending=True, stable=True).tolist():
-        if int(counts[place]) < least:
-            break
-        if not kept or float((points[kept] - points[place]).norm(dim=1).min()) > APART * scale:
-            kept.append(place)
+    order = counts.argsort(descending=True, stable=True)[: int((counts >= least).sum())]
+    kept = [
+        place
+        for place, _ in suppress_neighbours(order, lambda place: (points - points[place]).norm(dim=1) <= APART * scale)
+    ]
     found = points[kept]
     return Meetings(
         points=found,

@@ -11,7 +11,7 @@ from torch import Tensor
 from exhume.attacks.attack import Attack
 from exhume.attacks.stationarity.edges import Edges, Meetings, meetings
 from exhume.attacks.stationarity.multipliers import Multipliers
-from exhume.attacks.stationarity.pooling import agreement, merged
+from exhume.attacks.stationarity.pooling import merge_near_duplicates
 from exhume.attacks.stationarity.problem import KktProblem
 from exhume.attacks.stationarity.runs import Knobs, Range, Runs, first_guesses, follow
 from exhume.clues.search_space import SearchSpace
@@ -19,6 +19,7 @@ from exhume.clues.span import input_span
 from exhume.clues.start_noise import first_layer_only
 from exhume.clues.subspace import InputSubspace
 from exhume.core.checkpoint import Checkpoint
+from exhume.core.correlation import agreement_between_runs
 from exhume.core.errors import ExhumeError, Refusal
 from exhume.core.run_context import RunContext
 from exhume.models.architecture import choose
@@ -189,11 +190,13 @@ class FinalWeights(Attack):
         kept = order[runs.residuals[order] <= 2 * best + 1e-9]
         free = runs.free[kept.to(runs.free.device)]
         inputs = torch.stack([problem.inputs(one) for one in free])
-        agreed = agreement(inputs).flatten()
-        means, confidence, leaders = merged(inputs.flatten(0, 1), agreed, self.similar)
+        run = torch.arange(len(inputs), device=inputs.device).repeat_interleave(inputs.shape[1])
+        agreed = agreement_between_runs(inputs.flatten(0, 1), run)
+        means, leaders = merge_near_duplicates(inputs.flatten(0, 1), agreed, self.similar)
+        confidence = agreed[leaders]
         duals = torch.stack([problem.duals(runs.free[run], runs.raw[run]) for run in kept.tolist()]).flatten(0, 1)
         outcome = Outcome.CONVERGED if best <= EXPLAINED else Outcome.STALLED
-        pixels, places = self._pixels(view, problem, means), torch.tensor(leaders, device=duals.device)
+        pixels, places = self._pixels(view, problem, means), leaders
         met = self._meetings(view, problem, free.flatten(0, 1), generator)
         if met is not None:
             exact = self._pixels(view, problem, problem.inputs(met.points.to(means)), scale_is_open=False)
