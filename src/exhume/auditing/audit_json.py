@@ -3,9 +3,10 @@
 from dataclasses import asdict
 from typing import Any
 
+from exhume.core.json_values import to_json_value
 from exhume.evaluation.audit_verdict import lead, verdict_of_audit
 from exhume.records import Audit
-from exhume.records.evaluation import SCHEMA_VERSION, plain
+from exhume.records.evaluation import SCHEMA_VERSION
 
 
 def audit_to_json(audit: Audit) -> dict[str, Any]:
@@ -20,10 +21,10 @@ def audit_to_json(audit: Audit) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "verdict": {"finding": spoken.finding.value, "sentence": spoken.sentence, "detail": spoken.detail},
         "lead": first,
-        "applicability": [plain(asdict(one)) for one in audit.assessments],
-        "start": None if audit.start is None else plain(asdict(audit.start)),
-        "prices": [plain(asdict(price)) for price in audit.prices],
-        "notes": plain(audit.notes),
+        "applicability": [to_json_value(asdict(one)) for one in audit.assessments],
+        "start": None if audit.start is None else to_json_value(asdict(audit.start)),
+        "prices": [to_json_value(asdict(price)) for price in audit.prices],
+        "notes": to_json_value(audit.notes),
         **({} if first is None else evaluations[first]),
         "attacks": evaluations,
     }

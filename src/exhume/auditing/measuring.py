@@ -7,10 +7,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from exhume.clues.first_layer import first_layer
+from exhume.core.json_values import to_json_value
 from exhume.evaluation import evaluate
 from exhume.evaluation.network import network_findings, threat_model
 from exhume.records import AttackerView, Dataset, Evaluation, Reconstruction, Split
-from exhume.records.evaluation import plain
 
 UNLABELLED = ("",)
 """The classes of data whose targets are no classes."""
@@ -26,7 +26,7 @@ def measured(found: Reconstruction, data: Dataset | None, view: AttackerView | N
     if tuple(found.inputs.shape[1:]) == view.input_shape:
         evaluation = evaluate(found, data, victim=view)
     else:
-        about = {"given": plain(threat_model(view)), "network": network_findings(view, data)}
+        about = {"given": to_json_value(threat_model(view)), "network": network_findings(view, data)}
         evaluation = replace(evaluate(found, as_seen(data, view, first_layer(view).name)), **about)
     if data.classes != UNLABELLED:
         return evaluation

@@ -13,9 +13,10 @@ from exhume.auditing.catalogue import attack_name, known_attacks
 from exhume.auditing.kept_results import load_kept, request_digest, run_or_reuse
 from exhume.auditing.measuring import measured
 from exhume.core.devices import resolve_device
-from exhume.core.errors import DataError, ExhumeError, Refusal, in_a_line
+from exhume.core.errors import DataError, ExhumeError, Refusal
 from exhume.core.progress import Progress, no_progress
 from exhume.core.run_context import OutOfTime
+from exhume.core.text import first_sentence
 from exhume.records import (
     Applicability,
     Assessment,
@@ -154,7 +155,7 @@ def conduct(
         except Exception as error:  # a fault of ours in one attack must not cost what the others find
             if not is_auto:
                 raise
-            fates.append(replace(one, fate=f"ended by an error ({type(error).__name__}: {in_a_line(error)})"))
+            fates.append(replace(one, fate=f"ended by an error ({type(error).__name__}: {first_sentence(error)})"))
         else:
             fates.append(replace(one, fate=RAN))
     return found, tuple(fates)

@@ -9,7 +9,7 @@ import typer
 
 from exhume.cli import attack, audit, data, demo, distil, evaluate, reproduce, sweep, train
 from exhume.cli.invocation import called_with
-from exhume.core.errors import in_a_line
+from exhume.core.text import first_sentence
 from exhume.version import __version__
 
 BAD_INPUT = 2
@@ -76,8 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         traceback.print_exc()
         print(
-            f"exhume: This is an error in exhume itself ({type(error).__name__}: {in_a_line(error)}); please report it "
-            "with the lines above. What was finished is kept.",
+            f"exhume: This is an error in exhume itself ({type(error).__name__}: {first_sentence(error)}); please "
+            "report it with the lines above. What was finished is kept.",
             file=sys.stderr,
         )
         return FAULT

@@ -8,9 +8,9 @@ import typer
 from exhume.cli import options
 from exhume.cli.console import open_console
 from exhume.cli.run_folder import RunFolder
+from exhume.core.json_values import to_json_value
 from exhume.core.storage import write_json
 from exhume.data import available, fetch, load
-from exhume.records.evaluation import plain
 
 app = typer.Typer(help="List, fetch and look at data.", no_args_is_help=True)
 
@@ -99,4 +99,4 @@ def show(
         console.print_table(
             ("class", "train", "held out", "test"), [(kind, *map(str, numbers)) for kind, numbers in counts.items()]
         )
-        console.print_json({key: plain(value) for key, value in result.items()})
+        console.print_json({key: to_json_value(value) for key, value in result.items()})

@@ -10,8 +10,9 @@ from exhume.cli import options
 from exhume.cli.console import open_console
 from exhume.cli.options import DATA, MODEL
 from exhume.cli.run_folder import RunFolder
-from exhume.core.errors import ExhumeError, counted
+from exhume.core.errors import ExhumeError
 from exhume.core.storage import write_json
+from exhume.core.text import count_noun
 from exhume.data import load
 from exhume.distillation import KIP, RKIP, Distillation, RKIPFinite, distil
 from exhume.evaluation import find_copies
@@ -98,7 +99,7 @@ def distil_command(
             write_json(folder.path / ACCOUNT, account)
             folder.forget("distillation")
         console.print_json(account)
-        console.print(f"{made.name}, from {counted(len(real.train), 'example')}")
+        console.print(f"{made.name}, from {count_noun(len(real.train), 'example')}")
         console.print(copies.sentence, style="bold")
         console.print(f"Kept in {folder.data}; for machines, {folder.path / ACCOUNT}.")
         console.print(f"Next: exhume train --data {folder.path}")

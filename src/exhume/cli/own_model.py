@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from exhume.auditing import draw_weights, find_base, find_seed
 from exhume.auditing.start_search import FoundStart
 from exhume.cli.attack_settings import plain_value
-from exhume.core.errors import ExhumeError, WeightsError, in_a_line
+from exhume.core.errors import ExhumeError, WeightsError
 from exhume.core.progress import Progress, no_progress
+from exhume.core.text import first_sentence
 from exhume.core.weight_files import load_weights
 from exhume.records import AttackerView, StartEvidence, count_outputs
 from exhume.records.record import Bounds
@@ -129,7 +130,7 @@ def build_model(factory: Callable[..., Any], name: str, **arguments: int) -> nn.
     try:
         model = factory(**arguments)
     except (Exception, SystemExit) as error:  # the owner's code may raise anything, or leave with a code of its own
-        raise ExhumeError(f"{name}() failed: {type(error).__name__}: {in_a_line(error)}.") from error
+        raise ExhumeError(f"{name}() failed: {type(error).__name__}: {first_sentence(error)}.") from error
     if not isinstance(model, nn.Module):
         raise ExhumeError(f"{name}() returned a {type(model).__name__}, not an nn.Module.")
     if not any(True for _ in model.parameters()):
@@ -157,7 +158,7 @@ def _import(place: str) -> ModuleType:
     except ModuleNotFoundError as error:
         raise ExhumeError(f"{place} cannot be imported: there is no module {error.name!r}.") from error
     except (Exception, SystemExit) as error:  # scripts end with one, and 0 would pass for a finished audit
-        raise ExhumeError(f"{place} cannot be imported: {type(error).__name__}: {in_a_line(error)}.") from error
+        raise ExhumeError(f"{place} cannot be imported: {type(error).__name__}: {first_sentence(error)}.") from error
 
 
 def _import_file(file: Path) -> ModuleType:

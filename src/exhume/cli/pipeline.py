@@ -14,13 +14,13 @@ from exhume.cli.attack_settings import build_attacks, build_every
 from exhume.cli.console import CommandConsole
 from exhume.cli.run_folder import RunFolder
 from exhume.core.errors import DataError, ExhumeError, Refusal
+from exhume.core.json_values import to_json_value
 from exhume.core.run_context import OutOfTime
 from exhume.core.storage import write_json
 from exhume.data import load
 from exhume.evaluation import evaluate, lead
 from exhume.models.architecture import Architecture
 from exhume.records import AttackerView, Audit, Dataset, Reconstruction, Victim
-from exhume.records.evaluation import plain
 from exhume.report import report, save_figures
 from exhume.training import Training, train
 
@@ -38,7 +38,7 @@ class TrainingRequest:
     def describe(self) -> dict[str, Any]:
         """Return the request as JSON values, so that a later one can be told from it."""
         described = {"data": self.data, "model": self.model.describe(), "training": self.training}
-        return {name: plain(value) for name, value in described.items()}
+        return {name: to_json_value(value) for name, value in described.items()}
 
 
 def train_into(
@@ -95,7 +95,7 @@ def training_account(request: TrainingRequest, data: Dataset, victim: Victim) ->
         "training": victim.training,
         "result": victim.result,
     }
-    return {name: plain(value) for name, value in account.items()}
+    return {name: to_json_value(value) for name, value in account.items()}
 
 
 def choose_attacks(

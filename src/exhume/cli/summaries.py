@@ -6,7 +6,7 @@ from typing import Any
 from exhume.auditing.start_search import LEAST_P
 from exhume.cli.console import CommandConsole
 from exhume.cli.run_folder import RunFolder
-from exhume.core.errors import counted
+from exhume.core.text import count_noun
 from exhume.evaluation import verdict
 from exhume.records import Assessment, Audit, Dataset, Reconstruction, StartEvidence, Victim
 from exhume.report.scores import below, scores
@@ -16,8 +16,8 @@ def print_training(console: CommandConsole, data: Dataset, victim: Victim) -> No
     """Say what was trained, and how it went."""
     result = victim.result
     steps = result.get("steps")
-    way = "in closed form" if steps is None else f"in {counted(steps, 'step')}"
-    console.print(f"{victim.architecture} on {counted(len(data.train), 'example')} of {data.name}")
+    way = "in closed form" if steps is None else f"in {count_noun(steps, 'step')}"
+    console.print(f"{victim.architecture} on {count_noun(len(data.train), 'example')} of {data.name}")
     console.print(
         f"trained {way} to a loss of {result['loss']:.1e} and an accuracy of {result['accuracy']:.0%} "
         f"({result['seconds']:.1f} s)"
@@ -29,7 +29,7 @@ def print_attack(console: CommandConsole, found: Reconstruction) -> None:
     certified = int(found.certified.sum())
     proven = f", {certified} of them certified" if certified else ""
     console.print(found.attack)
-    console.print(f"{found.outcome.value}: {counted(len(found), 'candidate')}{proven} ({found.seconds:.1f} s)")
+    console.print(f"{found.outcome.value}: {count_noun(len(found), 'candidate')}{proven} ({found.seconds:.1f} s)")
     if found.message:
         console.print(found.message)
 

@@ -1,28 +1,8 @@
-"""What can go wrong, each error one sentence a person can act on."""
-
-
-def in_a_line(error: BaseException) -> str:
-    r"""Return the first sentence of an error, which is where libraries say what is wrong.
-
-    >>> in_a_line(ValueError("the file is too short. This is an internal error.\nExpected 3 bytes, got 1"))
-    'the file is too short'
-    """
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0].partition(". ")[0][:160].rstrip(". ")
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a number and what it counts, as a sentence has them.
-
-    >>> counted(1, "step"), counted(0, "step"), counted(12000, "training example")
-    ('1 step', '0 steps', '12 000 training examples')
-    """
-    digits = f"{count:,}".replace(",", " ") if count >= 10_000 else str(count)
-    return f"{digits} {noun}{'' if count == 1 else 's'}"
+"""Errors that exhume raises on purpose; each message is one sentence that a user can act on."""
 
 
 class ExhumeError(Exception):
-    """The base of every error exhume raises on purpose; the command line prints it and exits with 2."""
+    """Base of every error that exhume raises on purpose; the command line prints it and exits with status 2."""
 
 
 class DataError(ExhumeError):
@@ -30,7 +10,7 @@ class DataError(ExhumeError):
 
 
 class WeightsError(ExhumeError):
-    """Weights cannot be read, do not fit the model, or hold values no training leaves behind."""
+    """Weights cannot be read, do not fit the model, or hold values that are not finite."""
 
 
 class RecordError(ExhumeError):
@@ -38,4 +18,4 @@ class RecordError(ExhumeError):
 
 
 class Refusal(ExhumeError):  # noqa: N818 - a refusal is an answer about the view, not a malfunction
-    """An attack does not apply to a view, and says why."""
+    """An attack does not apply to a view; the message states the reason."""

@@ -14,7 +14,8 @@ import safetensors
 from safetensors.torch import save as serialise
 from torch import Tensor
 
-from exhume.core.errors import RecordError, in_a_line
+from exhume.core.errors import RecordError
+from exhume.core.text import first_sentence
 
 FORMAT = "exhume-1"
 
@@ -60,22 +61,22 @@ def load_bundle(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor
             tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         values = json.loads(header.get("values", "null"))
     except (safetensors.SafetensorError, ValueError, OSError, RecursionError) as error:
-        raise RecordError(f"{path} is truncated or not a safetensors file ({in_a_line(error)}).") from error
+        raise RecordError(f"{path} is truncated or not a safetensors file ({first_sentence(error)}).") from error
     if header.get("format") != FORMAT or header.get("kind") != kind or not isinstance(values, dict):
         raise RecordError(f"{path} is not a saved {kind} of this version of exhume ({FORMAT}).")
     return values, tensors
 
 
-def group(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Take the tensors under ``prefix/``, with the prefix removed.
+def select_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names start with ``prefix/``, with the prefix removed.
 
     >>> import torch
-    >>> sorted(group({"final/w": torch.ones(1), "initial/w": torch.zeros(1)}, "final"))
+    >>> sorted(select_prefix({"final/w": torch.ones(1), "initial/w": torch.zeros(1)}, "final"))
     ['w']
     """
     return {name[len(prefix) + 1 :]: tensor for name, tensor in tensors.items() if name.startswith(prefix + "/")}
 
 
-def ungroup(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Put tensors under ``prefix/``; the inverse of :func:`group`."""
+def add_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors with ``prefix/`` before every name; the inverse of :func:`select_prefix`."""
     return {f"{prefix}/{name}": tensor for name, tensor in tensors.items()}

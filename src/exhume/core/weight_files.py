@@ -16,7 +16,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from exhume.core.errors import WeightsError, in_a_line
+from exhume.core.errors import WeightsError
+from exhume.core.text import first_sentence
 
 CONTAINERS = ("state_dict", "model_state_dict", "model")
 """Where training scripts put the weights among other things."""
@@ -60,7 +61,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
     try:
         return safetensors.torch.load_file(path)
     except (safetensors.SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:
-        raise WeightsError(f"{path} is truncated or not a safetensors file ({in_a_line(error)}).") from error
+        raise WeightsError(f"{path} is truncated or not a safetensors file ({first_sentence(error)}).") from error
 
 
 def _read_pytorch(path: Path) -> object:
@@ -75,7 +76,7 @@ def _read_pytorch(path: Path) -> object:
             "save its state_dict alone, best as safetensors."
         ) from error
     except Exception as error:  # a damaged archive provokes errors of every kind, none of which concerns the reader
-        raise WeightsError(f"{path} is truncated or not a PyTorch checkpoint ({in_a_line(error)}).") from error
+        raise WeightsError(f"{path} is truncated or not a PyTorch checkpoint ({first_sentence(error)}).") from error
 
 
 def _refuse_expanding(path: Path) -> None:

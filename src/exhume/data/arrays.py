@@ -11,7 +11,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from torch import Tensor
 
-from exhume.core.errors import DataError, in_a_line
+from exhume.core.errors import DataError
+from exhume.core.text import first_sentence
 from exhume.data.labels import class_names, encode
 from exhume.data.source import LARGEST_SOURCE, Examples, Source, standardise
 from exhume.records.record import Bounds
@@ -63,7 +64,7 @@ def read_arrays(path: Path) -> dict[str, Array]:
     except DataError:
         raise
     except Exception as error:  # NumPy parses headers as Python source, whose errors are no closed list
-        raise DataError(f"{path} is truncated or not a NumPy .npz archive ({in_a_line(error)}).") from error
+        raise DataError(f"{path} is truncated or not a NumPy .npz archive ({first_sentence(error)}).") from error
 
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> Array:

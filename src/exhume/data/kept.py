@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from exhume.core.errors import DataError, counted
+from exhume.core.errors import DataError
+from exhume.core.text import count_noun
 from exhume.records import Dataset, Split
 
 FILE = "data.safetensors"
@@ -49,7 +50,7 @@ def read_kept(path: Path, *, test: int | None = None, **redraw: Any) -> Dataset:
     if test is None or data.test is None:
         return data if test != 0 else replace(data, test=None)
     if test > len(data.test):
-        raise DataError(f"{path} has {counted(len(data.test), 'test example')}, not {test}; ask for fewer.")
+        raise DataError(f"{path} has {count_noun(len(data.test), 'test example')}, not {test}; ask for fewer.")
     fewer = Split(inputs=data.test.inputs[:test], labels=data.test.labels[:test])
     return replace(data, test=fewer if test else None)
 

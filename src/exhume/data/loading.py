@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from exhume.core.errors import DataError, counted
+from exhume.core.errors import DataError
+from exhume.core.text import count_noun
 from exhume.data.kept import kept_at, read_kept
 from exhume.data.source import Examples, Source
 from exhume.data.sources import read_source
@@ -101,7 +102,7 @@ def _test_split(
     if size is not None:
         if size > len(chosen):
             raise DataError(
-                f"{source.name} has {counted(len(chosen), 'example')} left to test on, not {size}; ask for fewer."
+                f"{source.name} has {count_noun(len(chosen), 'example')} left to test on, not {size}; ask for fewer."
             )
         chosen = chosen[torch.randperm(len(chosen), generator=generator)[:size]]
     return _split(examples, labels, chosen) if len(chosen) else None

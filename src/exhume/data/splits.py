@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
-from exhume.core.errors import DataError, counted
+from exhume.core.errors import DataError
+from exhume.core.text import count_noun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +45,8 @@ def draw_balanced(
     for name, pool, count in zip(classes, pools, counts, strict=True):
         if 2 * count > len(pool):
             raise DataError(
-                f"A training set of {size} needs {counted(count, 'example')} of class {name!r} and as many held out, "
-                f"but there are {len(pool)}; the largest balanced size is {most}."
+                f"A training set of {size} needs {count_noun(count, 'example')} of class {name!r} and as many held "
+                f"out, but there are {len(pool)}; the largest balanced size is {most}."
             )
     orders = [_shuffle(pool, generator) for pool in pools]
     train = torch.cat([order[:count] for order, count in zip(orders, counts, strict=True)])

@@ -15,13 +15,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from exhume.core.errors import DataError, counted
+from exhume.core.errors import DataError
+from exhume.core.json_values import to_json_value
+from exhume.core.text import count_noun
 from exhume.evaluation.calibration import calibrate, recovered
 from exhume.evaluation.comparison import compare, example_distances, neighbour_distances
 from exhume.evaluation.distances import UnitScale
 from exhume.records import Calibration, Dataset, Split
 from exhume.records.comparison import GOOD
-from exhume.records.evaluation import plain
 
 COPY_FPR = 0.01
 NEARER_THAN_ANY = 1.0
@@ -97,9 +98,9 @@ class Copies:
         )
         more = len(self.shown) - self.copying
         through = f"; {more} {'more ' if self.copied else ''}show{'s' * (more == 1)} one through noise" if more else ""
-        are, whose = "is a copy" if self.copying == 1 else "are copies", counted(self.copied, "training example")
+        are, whose = "is a copy" if self.copying == 1 else "are copies", count_noun(self.copied, "training example")
         copies = (
-            f"{self.copying} of {counted(self.size, 'distilled example')} {are} of {whose}"
+            f"{self.copying} of {count_noun(self.size, 'distilled example')} {are} of {whose}"
             if self.copied
             else "No distilled example is a copy of a training example"
         )
@@ -125,7 +126,7 @@ class Copies:
             "nearest_training_example": self.nearest,
             "sentence": self.sentence,
         }
-        return {name: plain(value) for name, value in finding.items()}
+        return {name: to_json_value(value) for name, value in finding.items()}
 
 
 def find_copies(distilled: Dataset, data: Dataset) -> Copies:

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 
 from exhume.core.errors import DataError
+from exhume.core.json_values import to_json_value
 from exhume.evaluation.calibration import auc, calibrate
 from exhume.evaluation.comparison import compare, example_distances, neighbour_distances
 from exhume.evaluation.distances import UnitScale
 from exhume.evaluation.network import network_findings, threat_model
 from exhume.records import AttackerView, Comparison, Dataset, Evaluation, Reconstruction, Split, Victim
 from exhume.records.comparison import GOOD
-from exhume.records.evaluation import plain
 from exhume.version import __version__
 
 
@@ -40,12 +40,12 @@ def evaluate(
     Raises:
         DataError: when reconstruction and data are not of one shape.
     """
-    found = replace(found.cpu(), diagnostics=plain(found.diagnostics))
+    found = replace(found.cpu(), diagnostics=to_json_value(found.diagnostics))
     view = victim.view() if isinstance(victim, Victim) else victim
     about: dict[str, Any] = {
         "found": found,
         "matching": matching,
-        "given": {} if view is None else plain(threat_model(view)),
+        "given": {} if view is None else to_json_value(threat_model(view)),
         "versions": _versions(),
     }
     if data is None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from exhume.core.errors import counted
+from exhume.core.text import count_noun
 from exhume.evaluation.calibration import odds
 from exhume.records import Comparison, Evaluation, Level
 from exhume.records.comparison import CERTIFIED_WITHIN, EXACT, GOOD
@@ -130,7 +130,7 @@ def _unmatched(evaluation: Evaluation, train: Comparison, otherwise: Verdict) ->
     beside = "" if otherwise.finding is Finding.NOTHING else f" {otherwise.sentence} {otherwise.detail}"
     return Verdict(
         finding=Finding.UNMATCHED,
-        sentence=f"{counted(count, 'certificate')} {_none_matches(count, evaluation)}.",
+        sentence=f"{count_noun(count, 'certificate')} {_none_matches(count, evaluation)}.",
         detail=f"{_evidence(evaluation, train)}{beside}".lstrip(),
     )
 

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from exhume.core.errors import ExhumeError, RecordError, in_a_line
+from exhume.core.errors import ExhumeError, RecordError
+from exhume.core.text import first_sentence
 
 
 def choose(setting: str, value: str, known: Collection[str]) -> None:
@@ -55,4 +56,4 @@ class Architecture(ABC):
         try:
             return known(**settings)
         except TypeError as error:
-            raise RecordError(f"The settings of {kind} in the file do not fit: {in_a_line(error)}.") from error
+            raise RecordError(f"The settings of {kind} in the file do not fit: {first_sentence(error)}.") from error

@@ -6,7 +6,7 @@ from pathlib import Path
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from exhume.core.storage import group, load_bundle, save_bundle, ungroup
+from exhume.core.storage import add_prefix, load_bundle, save_bundle, select_prefix
 from exhume.records.record import Bounds, Record, check_bounds, check_lengths, fits, pair, present
 
 
@@ -63,7 +63,7 @@ class Dataset(Record):
         for name in ("train", "holdout", "test"):
             split: Split | None = getattr(self, name)
             if split is not None:
-                tensors |= ungroup(name, present(inputs=split.inputs, labels=split.labels, targets=split.targets))
+                tensors |= add_prefix(name, present(inputs=split.inputs, labels=split.labels, targets=split.targets))
         tensors |= present(offset=self.offset)
         values = {"name": self.name, "classes": self.classes, "bounds": self.bounds, "features": self.features}
         save_bundle(Path(path), "dataset", values, tensors)
@@ -73,7 +73,7 @@ class Dataset(Record):
         """Load what :meth:`save` wrote."""
         values, tensors = load_bundle(Path(path), "dataset")
         with fits(path, "dataset"):
-            splits = {name: group(tensors, name) for name in ("train", "holdout", "test")}
+            splits = {name: select_prefix(tensors, name) for name in ("train", "holdout", "test")}
             return cls(
                 name=values["name"],
                 classes=tuple(values["classes"]),

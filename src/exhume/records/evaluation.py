@@ -3,14 +3,14 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
 
-from exhume.core.storage import group, load_bundle, save_bundle, ungroup
+from exhume.core.json_values import to_json_value
+from exhume.core.storage import add_prefix, load_bundle, save_bundle, select_prefix
 from exhume.records.comparison import CERTIFIED_WITHIN, EXACT, Comparison
 from exhume.records.reconstruction import Outcome, Reconstruction
 from exhume.records.record import Bounds, Record, fits, pair
@@ -164,7 +164,7 @@ class Evaluation(Record):
             "diagnostics": found.diagnostics,
             "versions": self.versions,
         }
-        return {key: plain(value) for key, value in findings.items()}
+        return {key: to_json_value(value) for key, value in findings.items()}
 
     def save(self, path: Path | str) -> None:
         """Save as one file, training examples included."""
@@ -173,7 +173,7 @@ class Evaluation(Record):
             part: Record | None = values.pop(name, None)
             if part is not None:
                 values[name], part_tensors = _split(part)
-                tensors |= ungroup(name, part_tensors)
+                tensors |= add_prefix(name, part_tensors)
         save_bundle(Path(path), "evaluation", values, tensors)
 
     @classmethod
@@ -181,7 +181,9 @@ class Evaluation(Record):
         """Load what :meth:`save` wrote."""
         values, tensors = load_bundle(Path(path), "evaluation")
         with fits(path, "evaluation"):
-            parts: dict[str, Any] = {name: values[name] | group(tensors, name) for name in _PARTS if name in values}
+            parts: dict[str, Any] = {
+                name: values[name] | select_prefix(tensors, name) for name in _PARTS if name in values
+            }
             return cls(**values | {name: _PARTS[name](part) for name, part in parts.items()} | _tuples(values))
 
 
@@ -213,27 +215,6 @@ _PARTS: dict[str, Callable[[dict[str, Any]], Record]] = {
     "calibration": _calibration,
     "relative": _calibration,
 }
-
-
-def plain(value: Any) -> Any:
-    """Turn tensors and what JSON cannot hold into what it can: a number that is not finite becomes None.
-
-    >>> plain({"psnr": [30.0, float("inf")], "shape": (1, 8)})
-    {'psnr': [30.0, None], 'shape': [1, 8]}
-    """
-    if isinstance(value, Tensor):
-        return plain(value.tolist())
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if value is None or isinstance(value, bool | str):
-        return value
-    if isinstance(value, Integral):
-        return int(value)
-    if isinstance(value, Real):
-        return float(value) if math.isfinite(value) else None
-    return str(value)
 
 
 def _scores(beside: Comparison | None, prefix: str) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from exhume.core.errors import ExhumeError, RecordError, in_a_line
+from exhume.core.errors import ExhumeError, RecordError
+from exhume.core.text import first_sentence
 
 Bounds = tuple[float | int, float | int]
 """The lowest and the highest value; int stands beside float so that checks of types at run time let (0, 1) pass."""
@@ -46,7 +47,7 @@ class fits:  # noqa: N801 - reads as a phrase: with fits(path, "victim")
         if isinstance(error, RecordError):  # it has said its sentence
             return
         if isinstance(error, ExhumeError | LookupError | TypeError | ValueError | AttributeError | RuntimeError):
-            raise RecordError(f"{self.path} does not hold a complete {self.kind} ({in_a_line(error)}).") from error
+            raise RecordError(f"{self.path} does not hold a complete {self.kind} ({first_sentence(error)}).") from error
 
 
 def present(**tensors: Tensor | None) -> dict[str, Tensor]:

@@ -10,8 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from exhume.core.errors import ExhumeError, RecordError, WeightsError, in_a_line
-from exhume.core.storage import group, load_bundle, save_bundle, ungroup
+from exhume.core.errors import ExhumeError, RecordError, WeightsError
+from exhume.core.storage import add_prefix, load_bundle, save_bundle, select_prefix
+from exhume.core.text import first_sentence
 from exhume.models.architecture import Architecture
 from exhume.records.record import Bounds, Record, check_bounds, fits, pair, present
 
@@ -202,7 +203,7 @@ def _pack_network(
     }
     if isinstance(network, AttackerView):
         values["outputs"] = count_outputs(network.model, network.input_shape)
-    tensors = ungroup("final", network.final) | ungroup("initial", network.initial or {})
+    tensors = add_prefix("final", network.final) | add_prefix("initial", network.initial or {})
     return values, tensors | present(offset=network.offset)
 
 
@@ -214,8 +215,8 @@ def _unpack_network(path: Path | str, kind: str) -> dict[str, Any]:
             "input_shape": tuple(values["input_shape"]),
             "bounds": pair(values["bounds"]),
             "offset": tensors.get("offset"),
-            "initial": group(tensors, "initial") or None,
-            "final": group(tensors, "final"),
+            "initial": select_prefix(tensors, "initial") or None,
+            "final": select_prefix(tensors, "final"),
         }
         return network
 
@@ -234,7 +235,9 @@ def count_outputs(model: nn.Module, input_shape: tuple[int, ...]) -> int:
         with torch.no_grad():
             given = model.eval()(nothing)
     except Exception as error:  # the owner's code may raise anything
-        raise ExhumeError(f"The model does not take inputs of shape {input_shape} ({in_a_line(error)}).") from error
+        raise ExhumeError(
+            f"The model does not take inputs of shape {input_shape} ({first_sentence(error)})."
+        ) from error
     finally:
         for module in was_training:
             module.training = True

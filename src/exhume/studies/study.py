@@ -18,9 +18,9 @@ from torch import Tensor
 
 from exhume.core.checkpoint import fingerprint
 from exhume.core.errors import ExhumeError, RecordError
+from exhume.core.json_values import to_json_value
 from exhume.core.progress import Progress, no_progress
 from exhume.core.storage import load_bundle, save_bundle, write_json
-from exhume.records.evaluation import plain
 from exhume.report.figures import save_figure
 from exhume.version import __version__
 
@@ -103,7 +103,7 @@ class Bench:
             found = dict(measure())
             found.setdefault("seconds", time.perf_counter() - started)
             tensors = {key: value for key, value in found.items() if isinstance(value, Tensor)}
-            values = {key: plain(value) for key, value in found.items() if key not in tensors}
+            values = {key: to_json_value(value) for key, value in found.items() if key not in tensors}
             save_bundle(path, "cell", values | {"identity": identity, "exhume_version": __version__}, tensors)
             found = values | {key: tensor.detach().cpu() for key, tensor in tensors.items()}
             self.versions[__version__] += 1
@@ -160,7 +160,7 @@ class Study(Generic[Settings]):
         if preset not in self.presets:
             raise ExhumeError(f"The study {self.name} has no preset {preset}; there are {', '.join(self.presets)}.")
         settings = asdict(self.presets[preset])  # type: ignore[call-overload] # a TypeVar cannot ask for a dataclass
-        about = {"study": self.name, "preset": preset, "seed": seed, "settings": plain(settings)}
+        about = {"study": self.name, "preset": preset, "seed": seed, "settings": to_json_value(settings)}
         bench = Bench(
             folder=Path(folder),
             identity=fingerprint(about),
@@ -182,7 +182,7 @@ class Study(Generic[Settings]):
             "identity": bench.identity,
             "cells": dict(bench.versions),
             "summary": found.summary,
-            "numbers": plain(found.numbers),
+            "numbers": to_json_value(found.numbers),
             "figures": sorted(found.figures),
         }
         write_json(bench.folder / "result.json", account)

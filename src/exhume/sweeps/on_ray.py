@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from exhume.core.errors import ExhumeError, in_a_line
+from exhume.core.errors import ExhumeError
+from exhume.core.text import first_sentence
 from exhume.sweeps.plan import Resources
 from exhume.sweeps.work import Job, Record, carry_out, failure
 
@@ -81,7 +82,7 @@ class RayEngine:
                 try:
                     record: Record = ray.get(reference)
                 except ray.exceptions.RayError as error:
-                    record = failure(job, f"Ray gave the task up: {in_a_line(error)}.")
+                    record = failure(job, f"Ray gave the task up: {first_sentence(error)}.")
                 yield record
 
     def _join(self) -> None:
@@ -99,8 +100,8 @@ class RayEngine:
             ray.init(address=self.address, **settings)
         except Exception as error:  # what Ray raises for a door that opens to something else differs by version
             raise ExhumeError(
-                f"Ray cannot join the cluster at {self.address} ({in_a_line(error)}); if the cluster asks for a token, "
-                "set RAY_AUTH_MODE=token, or use --address auto on one of its machines."
+                f"Ray cannot join the cluster at {self.address} ({first_sentence(error)}); if the cluster asks for a "
+                "token, set RAY_AUTH_MODE=token, or use --address auto on one of its machines."
             ) from error
 
     def _knock(self, address: str) -> None:
@@ -117,7 +118,7 @@ class RayEngine:
             socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE_SECONDS).close()
         except OSError as error:
             raise ExhumeError(
-                f"No Ray cluster answers at {address} ({in_a_line(error)}); start one with 'ray start --head', or "
+                f"No Ray cluster answers at {address} ({first_sentence(error)}); start one with 'ray start --head', or "
                 "leave --address out."
             ) from error
 

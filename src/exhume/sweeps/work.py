@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from exhume.core.errors import ExhumeError, in_a_line
+from exhume.core.errors import ExhumeError
 from exhume.core.storage import write_json
+from exhume.core.text import first_sentence
 from exhume.version import __version__
 
 Command = Callable[[Sequence[str]], int]
@@ -106,7 +107,7 @@ def carry_out(job: Job) -> Record:
                 if status not in ENDED:
                     break
     except OSError as error:
-        message = f"The folder of the task cannot be used ({in_a_line(error)})."
+        message = f"The folder of the task cannot be used ({first_sentence(error)})."
         return failure(job, message, seconds=time.perf_counter() - started)
     if status == INTERRUPTED:
         raise Interrupted
@@ -172,11 +173,11 @@ def _run(command: Command, line: Sequence[str]) -> tuple[int, str]:
     except KeyboardInterrupt:
         return INTERRUPTED, ""
     except SystemExit as left:  # commands return their code; what leaves is code of others, whatever it says
-        return 2, f"The process was told to end ({in_a_line(left)})."
+        return 2, f"The process was told to end ({first_sentence(left)})."
     except Exception as error:
         traceback.print_exc()
         kind = "" if isinstance(error, ExhumeError) else f"{type(error).__name__}: "
-        return 2, f"{kind}{in_a_line(error)}."
+        return 2, f"{kind}{first_sentence(error)}."
 
 
 def _last_words(log: Path) -> str:

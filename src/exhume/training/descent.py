@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from exhume.core.checkpoint import Checkpoint
-from exhume.core.errors import ExhumeError, counted
+from exhume.core.errors import ExhumeError
 from exhume.core.progress import Progress
 from exhume.core.run_context import STOPS
-from exhume.core.storage import group, ungroup
+from exhume.core.storage import add_prefix, select_prefix
+from exhume.core.text import count_noun
 from exhume.training.losses import Loss
 from exhume.training.settings import Training
 
@@ -145,7 +146,7 @@ class Descent:
         """Go back to the start with smaller steps, or give up."""
         lr = self.settings.lr or 0.0
         if self.retries == 0:
-            steps = counted(self.step, "step")
+            steps = count_noun(self.step, "step")
             raise ExhumeError(f"The training diverged after {steps}; lower its learning rate {lr:g}.")
         self.retries -= 1
         self.settings = replace(self.settings, lr=lr / 4.0)
@@ -171,10 +172,10 @@ class Descent:
         counts = {name: getattr(self, name) for name in ("step", "best_step", "seconds", "retries")}
         # As a tensor: losses may be infinite, which JSON cannot say.
         losses = torch.tensor([self.first, self.loss, self.best], dtype=torch.float64)
-        tensors = {"losses": losses, "order": self.order_state} | ungroup("network", self.network.state_dict())
+        tensors = {"losses": losses, "order": self.order_state} | add_prefix("network", self.network.state_dict())
         for number, state in self.optimiser.state_dict()["state"].items():
             memory = {name: torch.as_tensor(value) for name, value in state.items() if value is not None}
-            tensors |= ungroup(f"optimiser/{number}", memory)
+            tensors |= add_prefix(f"optimiser/{number}", memory)
         return counts | {"lr": self.settings.lr}, tensors
 
     def unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
@@ -185,9 +186,11 @@ class Descent:
         self.first, self.loss, self.best = tensors["losses"].tolist()
         self.order = None
         self.generator.set_state(tensors["order"])
-        self.network.load_state_dict(group(tensors, "network"))
+        self.network.load_state_dict(select_prefix(tensors, "network"))
         self.optimiser = self.fresh_optimiser()
-        memory = group(tensors, "optimiser")
+        memory = select_prefix(tensors, "optimiser")
         numbers = {name.split("/")[0] for name in memory}
         whole = self.optimiser.state_dict()
-        self.optimiser.load_state_dict(whole | {"state": {int(number): group(memory, number) for number in numbers}})
+        self.optimiser.load_state_dict(
+            whole | {"state": {int(number): select_prefix(memory, number) for number in numbers}}
+        )

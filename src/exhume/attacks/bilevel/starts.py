@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from exhume.core.errors import ExhumeError, Refusal, counted
+from exhume.core.errors import ExhumeError, Refusal
+from exhume.core.text import count_noun
 from exhume.data.sources import read_source
 from exhume.records import AttackerView, Dataset
 from exhume.records.record import Record
@@ -104,7 +105,8 @@ class Images(Record, Start):
         if self.labels is None:
             if len(self.inputs) < len(wanted):
                 raise Refusal(
-                    f"The start holds {counted(len(self.inputs), 'image')}, and {len(wanted)} candidates need one each."
+                    f"The start holds {count_noun(len(self.inputs), 'image')}, "
+                    f"and {len(wanted)} candidates need one each."
                 )
             return torch.arange(len(wanted))
         order = torch.zeros(len(wanted), dtype=torch.long)
@@ -112,7 +114,7 @@ class Images(Record, Start):
             have, need = (self.labels == label).nonzero()[:, 0], (wanted == label).nonzero()[:, 0]
             if len(have) < len(need):
                 raise Refusal(
-                    f"The start holds {counted(len(have), 'image')} of class {label}, and {len(need)} are needed."
+                    f"The start holds {count_noun(len(have), 'image')} of class {label}, and {len(need)} are needed."
                 )
             order[need] = have[: len(need)]
         return order

@@ -15,8 +15,9 @@ from exhume.attacks.gates.rounds import LATE, Hunt
 from exhume.attacks.gates.search import RowProblem, row_problem
 from exhume.clues.first_layer import FLAT_SIDED, backward_signals, first_layer
 from exhume.clues.subspace import InputSubspace, input_subspace
-from exhume.core.errors import ExhumeError, Refusal, counted
+from exhume.core.errors import ExhumeError, Refusal
 from exhume.core.run_context import STOPS, RunContext
+from exhume.core.text import count_noun
 from exhume.records import AttackerView, Outcome, Reconstruction
 
 OUTSIDE = 0.05
@@ -137,7 +138,8 @@ class GateCertificate(Attack):
             confidence=checked.agreement.float(),
             p_values=log_p.exp(),
             outcome=Outcome.CERTIFIED if count == problem.rank else outcome,
-            message=f"{count} of {counted(problem.rank, 'training input')} {'is' if count == 1 else 'are'} certified.",
+            message=f"{count} of {count_noun(problem.rank, 'training input')} "
+            f"{'is' if count == 1 else 'are'} certified.",
             diagnostics=subspace.describe()
             | {
                 "agreement": checked.agreement.tolist(),

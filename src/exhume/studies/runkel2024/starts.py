@@ -15,7 +15,7 @@ from exhume.attacks.bilevel.hypergradients import Implicit, Inputs, LowerLevel, 
 from exhume.attacks.bilevel.starts import Images, Mixture, Noise, Start, another_partition, ground_truth
 from exhume.clues.known_loss import balanced_labels
 from exhume.core.devices import resolve_device
-from exhume.core.storage import group, ungroup
+from exhume.core.storage import add_prefix, select_prefix
 from exhume.data import load
 from exhume.evaluation.consensus import are_true, nearest_squares
 from exhume.evaluation.distances import UnitScale
@@ -129,7 +129,7 @@ def trained(network: Network, data: Dataset, bench: Bench, seed: int) -> dict[st
         seed=seed,
         progress=bench.progress,
     )
-    return {"loss": victim.result["loss"], "accuracy": victim.result["accuracy"]} | ungroup("final", victim.final)
+    return {"loss": victim.result["loss"], "accuracy": victim.result["accuracy"]} | add_prefix("final", victim.final)
 
 
 def view_of(network: Network, data: Dataset, cell: Mapping[str, Any]) -> AttackerView:
@@ -137,7 +137,7 @@ def view_of(network: Network, data: Dataset, cell: Mapping[str, Any]) -> Attacke
     architecture = MLP(depth=network.depth, width=network.width)
     return AttackerView(
         model=architecture.build(data.input_shape, len(data.classes)),
-        final=group({name: value for name, value in cell.items() if isinstance(value, Tensor)}, "final"),
+        final=select_prefix({name: value for name, value in cell.items() if isinstance(value, Tensor)}, "final"),
         input_shape=data.input_shape,
         bounds=data.bounds,
         offset=data.offset,
