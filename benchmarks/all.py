@@ -29,7 +29,7 @@ from exhume.attacks import GateCertificate, Restarted, WeightDifference
 from exhume.attacks.weight_difference.problem import WeightChange
 from exhume.clues.search_space import SearchSpace
 from exhume.clues.subspace import input_subspace
-from exhume.core.devices import short_products
+from exhume.core.devices import has_fast_bfloat16
 from exhume.distillation.kernel import KIP, RKIP
 from exhume.kernels import InfiniteNTK, empirical_ntk
 from exhume.optimise.loop import Descent, minimise
@@ -180,7 +180,7 @@ def step(preset: Preset) -> Iterator[Row]:
     inside, coordinates = case.inside()
     exact = Descent(steps=preset.steps, learning_rates=(1e-4, 1e-4), decay="none")
     coarse = replace(exact, coarse=1.0)
-    short = torch.bfloat16 if preset.device == "cpu" and short_products() else torch.float32
+    short = torch.bfloat16 if preset.device == "cpu" and has_fast_bfloat16() else torch.float32
     works: dict[str, Callable[[], object]] = {
         "all pixels, float32": case.ours(preset.steps),
         "inside the subspace, float32": lambda: minimise(inside.objective, coordinates, exact),

@@ -10,7 +10,7 @@ from exhume.attacks import GateCertificate, Restarted, WeightDifference
 from exhume.attacks.restarts import run_together
 from exhume.attacks.weight_difference.problem import WeightChange
 from exhume.core.checkpoint import Checkpoint
-from exhume.core.devices import short_products
+from exhume.core.devices import BFLOAT16_PROBE, has_fast_bfloat16, runs_in_child
 from exhume.core.errors import ExhumeError
 from exhume.gradient_sums.dense import DenseSums
 from exhume.gradient_sums.sums import ChunkedSums, ModuleSums, gradient_sums, squared_residual
@@ -238,6 +238,8 @@ def test_few_candidates_at_a_time_find_the_same(views):
 @pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=ARCHITECTURES.keys())
 @pytest.mark.parametrize("runs", [(), (3,)])
 def test_rounded_products_are_nearly_those_of_long_numbers(architecture, runs):
+    if not runs_in_child(BFLOAT16_PROBE):
+        pytest.skip("bfloat16 products end the process on this machine")
     sums, target = sums_and_target(view_of(0, **architecture))
     inputs, duals = drawn(*runs, 4, 6), drawn(2, *runs, 4, 2, seed=1)
     beta = torch.tensor(4.0, dtype=DOUBLE)
@@ -259,8 +261,10 @@ def test_mixed_precision_ends_where_single_precision_ends(views):
     mixed, single = ends("mixed"), ends("float32")
     values = [sum(float(end.history[-1]) for end in some) for some in (mixed, single)]
     assert values[0] == pytest.approx(values[1], rel=0.2)
-    if not short_products():  # then there is nothing to round on a CPU
+    if not has_fast_bfloat16():  # then there is nothing to round on a CPU
         assert torch.equal(mixed[0].inputs, single[0].inputs)
+    assert ("precision" in mixed[0].diagnostics) is not has_fast_bfloat16()
+    assert "precision" not in single[0].diagnostics
 
 
 def test_a_coarse_objective_stands_in_for_the_first_steps_alone():

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from exhume.attacks.weight_difference.problem import WeightChange
-from exhume.core.devices import short_products
+from exhume.core.devices import has_fast_bfloat16
 from exhume.core.run_context import RunContext
 from exhume.optimise.loop import (
     Decay,
@@ -150,7 +150,7 @@ class Search:
     def _coarse_objective(self, problem: WeightChange) -> Objective | None:
         """Return what stands in for the objective in coarse steps; None where the loop sees to it or nothing is won."""
         is_cpu = problem.target[0].device.type == "cpu"
-        if not (self.rounds_on_cpu and is_cpu and short_products()):
+        if not (self.rounds_on_cpu and is_cpu and has_fast_bfloat16()):
             return None
         return problem.rounded(torch.bfloat16).objective
 

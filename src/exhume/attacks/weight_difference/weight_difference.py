@@ -13,6 +13,7 @@ from exhume.attacks.weight_difference.search import Search, Stage
 from exhume.clues.first_layer import FirstLayer, first_layer
 from exhume.clues.search_space import SearchSpace
 from exhume.clues.subspace import InputSubspace, input_subspace
+from exhume.core.devices import has_fast_bfloat16
 from exhume.core.errors import ExhumeError, Refusal
 from exhume.core.run_context import RunContext
 from exhume.models.architecture import choose
@@ -84,7 +85,7 @@ class WeightDifference(Attack):
     precision: Precision = "float32"
     """``tf32`` lets a GPU round the factors of matrix products, which is faster and less exact. ``mixed`` does so until
     the last fifth of the steps, which decides how exact the result is; on a CPU that multiplies bfloat16 it rounds to
-    that."""
+    that, and elsewhere on a CPU it is ``float32``, with a note among the diagnostics."""
     tolerance: float = 0.1
     """Explaining all but this share of the squared change counts as converged."""
     patience: int = 0
@@ -273,8 +274,15 @@ class WeightDifference(Attack):
                 "steps": end.steps,
                 "searched_dimensions": problem.space.dimension,
                 **({} if task.subspace is None else {"training_size_estimate": task.subspace.rank}),
+                **self._precision_note(view.device),
             },
         )
+
+    def _precision_note(self, device: torch.device) -> dict[str, str]:
+        """Return a note where ``mixed`` precision was asked for and the CPU has no bfloat16 products that work."""
+        if self.precision != "mixed" or device.type != "cpu" or has_fast_bfloat16():
+            return {}
+        return {"precision": "float32 in every step: this CPU has no bfloat16 products that work"}
 
 
 class _Posed(NamedTuple):
