@@ -27,8 +27,8 @@ import exhume
 from distillation import our_steps, textbook_steps
 from exhume.attacks import GateCertificate, Restarted, WeightDifference
 from exhume.attacks.weight_difference.problem import WeightChange
+from exhume.clues.clues import clues_of
 from exhume.clues.search_space import SearchSpace
-from exhume.clues.subspace import input_subspace
 from exhume.core.devices import has_fast_bfloat16
 from exhume.distillation.kernel import KIP, RKIP
 from exhume.kernels import InfiniteNTK, empirical_ntk
@@ -148,7 +148,7 @@ class StepCase:
 
     def inside(self) -> tuple[WeightChange, tuple[torch.Tensor, torch.Tensor]]:
         """Return the problem in the subspace of the inputs, as attacks pose it by default, and a start."""
-        space = SearchSpace.spanned_by(input_subspace(self.view), torch.float32)
+        space = SearchSpace.spanned_by(clues_of(self.view).require_subspace(), torch.float32)
         return _problem(self.view, space, len(self.start[0])), (space.project(self.start[0]), self.start[1])
 
     def ours(self, steps: int) -> Callable[[], object]:

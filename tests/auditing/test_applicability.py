@@ -11,7 +11,7 @@ from exhume.attacks import GateCertificate, WeightDifference
 from exhume.auditing import assess
 from exhume.auditing.catalogue import CATALOGUE, by_cost, known_attacks
 from exhume.auditing.caveats import not_a_margin_loss
-from exhume.clues.traits import Traits
+from exhume.clues.clues import clues_of
 from exhume.records import Applicability, AttackerView
 from tests.auditing.audited_networks import digits, network, trained
 
@@ -80,7 +80,7 @@ def test_what_is_known_of_the_training_is_weighed(facts, word):
 
 @pytest.mark.parametrize(("loss", "is_one"), [("bce", True), ("ce", True), ("mse", False), ("huber", False)])
 def test_cross_entropies_maximise_a_margin_and_squares_do_not(loss, is_one):
-    remark = not_a_margin_loss(Traits(replace(trained(), training={"loss": loss})))
+    remark = not_a_margin_loss(clues_of(replace(trained(), training={"loss": loss})))
     assert (remark is None) is is_one
 
 
@@ -112,7 +112,7 @@ def test_other_activations_and_convolutions_do_not_apply():
 def test_coarse_weights_and_far_trips_are_caveats():
     view = trained()
     halved = replace(view, final={name: weight.half() for name, weight in view.final.items()})
-    assert Traits(halved).coarse_weights == "float16"
+    assert clues_of(halved).coarse_weights == "float16"
     far = {name: weight + 3 * weight.norm() * torch.ones_like(weight) for name, weight in view.final.items()}
     assert any("moved by" in reason for reason in of(replace(view, final=far), "weight-difference").reasons)
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from exhume.clues.first_layer import backward_signals, first_layer
+from exhume.clues.first_layer import backward_signals, read_first_layer
 from exhume.core.errors import Refusal
 from exhume.models.convnet import ConvNet
 from exhume.models.mlp import MLP
@@ -19,7 +19,7 @@ from tests.attacks.gates.victims import draw, plainly_trained, view_of, with_con
 def test_before_and_after_compute_the_pre_activations(parameterisation):
     data = draw(size=6)
     view = view_of(data, MLP(width=32, parameterisation=parameterisation), steps=50)
-    layer = first_layer(view)
+    layer = read_first_layer(view)
     assert (layer.name, layer.activation, layer.reads_input, layer.has_bias) == ("layer1", "relu", True, True)
     assert layer.input_size == 64
     inputs = with_constant(view, data.train.inputs)
@@ -33,7 +33,7 @@ def test_before_and_after_compute_the_pre_activations(parameterisation):
 def test_one_step_moves_the_layer_by_inputs_times_signals(parameterisation):
     data = draw(size=6)
     view = view_of(data, MLP(width=32, parameterisation=parameterisation), steps=1, lr=0.1, precision="float64")
-    layer = first_layer(view)
+    layer = read_first_layer(view)
     inputs = with_constant(view, data.train.inputs)
     outputs = view.module(view.initial)(view.to_model(data.train.inputs).double())
     errors = (outputs - (2.0 * data.train.labels[:, None] - 1)) / len(inputs)
@@ -46,7 +46,7 @@ def test_one_step_moves_the_layer_by_inputs_times_signals(parameterisation):
 def test_signals_are_the_gradients_by_the_bias(depth):
     data = draw(size=10, classes="all")
     view = view_of(data, MLP(width=24, depth=depth), steps=20)
-    layer = first_layer(view)
+    layer = read_first_layer(view)
     module = view.module(view.final).double().requires_grad_()
     images = view.to_model(data.train.inputs).double()
     signals = backward_signals(view, view.final, layer)(with_constant(view, data.train.inputs) @ layer.after.T)
@@ -75,7 +75,7 @@ def test_a_head_on_frozen_features_is_found_behind_them():
     initial, final = plainly_trained(
         model, data.train.inputs, targets, loss=functional.mse_loss, lr=0.05, steps=5, batch=3
     )
-    layer = first_layer(AttackerView(model=model, initial=initial, final=final, input_shape=(1, 8, 8)))
+    layer = read_first_layer(AttackerView(model=model, initial=initial, final=final, input_shape=(1, 8, 8)))
     assert (layer.name, layer.activation, layer.reads_input) == ("head", "relu", False)
     assert layer.input_size == 27
 
@@ -83,15 +83,15 @@ def test_a_head_on_frozen_features_is_found_behind_them():
 def test_a_frozen_bias_is_no_bias():
     view = view_of(draw(size=6), MLP(width=16), steps=5)
     frozen = view.final | {"layer1.bias": view.initial["layer1.bias"]}
-    assert not first_layer(replace(view, final=frozen)).has_bias
-    assert not first_layer(view_of(draw(size=6), MLP(width=16, bias="none"), steps=5)).has_bias
+    assert not read_first_layer(replace(view, final=frozen)).has_bias
+    assert not read_first_layer(view_of(draw(size=6), MLP(width=16, bias="none"), steps=5)).has_bias
 
 
 def test_what_cannot_be_read_is_refused():
     view = view_of(draw(size=6), MLP(width=16), steps=5)
     with pytest.raises(Refusal, match="no initial weights"):
-        first_layer(replace(view, initial=None))
+        read_first_layer(replace(view, initial=None))
     with pytest.raises(Refusal, match="nothing was trained"):
-        first_layer(replace(view, final=view.initial))
+        read_first_layer(replace(view, final=view.initial))
     with pytest.raises(Refusal, match="not a dense layer"):
-        first_layer(view_of(draw(size=6), ConvNet(channels=2), steps=5))
+        read_first_layer(view_of(draw(size=6), ConvNet(channels=2), steps=5))

@@ -12,7 +12,7 @@ from exhume.attacks import MaxMargin
 from exhume.attacks.stationarity.multipliers import FreeMultipliers
 from exhume.attacks.stationarity.problem import KktProblem
 from exhume.clues.search_space import SearchSpace
-from exhume.clues.start_noise import first_layer_only, start_share
+from exhume.clues.start_noise import start_noise, upper_layers_look_random
 from exhume.core.errors import ExhumeError
 from exhume.records import AttackerView
 from exhume.training.recipes import weight_decay_recipe
@@ -25,12 +25,12 @@ def test_the_noise_of_a_start_is_measured_as_it_was_planted(rows, columns, share
     noise = torch.randn(rows, columns, generator=generator)
     low_rank = torch.randn(rows, 3, generator=generator) @ torch.randn(3, columns, generator=generator)
     matrix = share**0.5 * noise / noise.norm() + (1 - share) ** 0.5 * low_rank / low_rank.norm()
-    assert start_share(matrix) == pytest.approx(share, rel=0.4)
+    assert start_noise(matrix) == pytest.approx(share, rel=0.4)
 
 
 def test_small_matrices_and_biases_tell_nothing():
-    assert start_share(torch.randn(100)) is None
-    assert start_share(torch.randn(100, 2)) is None
+    assert start_noise(torch.randn(100)) is None
+    assert start_noise(torch.randn(100, 2)) is None
 
 
 def test_the_first_layer_alone_counts_where_training_left_the_start_of_the_others():
@@ -39,7 +39,7 @@ def test_the_first_layer_alone_counts_where_training_left_the_start_of_the_other
         victim = exhume.train(
             data, device="cpu", **weight_decay_recipe(loss="ce", weight_decay=decay, width=80, steps=1000)
         )
-        assert first_layer_only(list(victim.final), victim.final) is alone
+        assert upper_layers_look_random(list(victim.final), victim.final) is alone
         attack = MaxMargin(trials=1, restarts=1, steps=10)
         found = attack.run(replace(victim.view(), initial=None), device="cpu")
         assert found.diagnostics["upper_layers"] == (0.0 if alone else 1.0)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from exhume.clues.first_layer import first_layer
-from exhume.clues.subspace import CLEAR_GAP, input_subspace, noise_edge, noise_floor, weight_decay_factor
+from exhume.clues.clues import clues_of
+from exhume.clues.subspace import CLEAR_GAP, noise_edge, noise_floor, weight_decay_factor
 from exhume.core.errors import Refusal
 from exhume.models.mlp import MLP
 from exhume.training import Training
@@ -18,7 +18,7 @@ from tests.attacks.gates.victims import draw, view_of, with_constant, with_final
 def test_the_rank_is_the_training_set_size_and_the_space_holds_the_inputs(size, seed):
     data = draw(size=size, seed=seed)
     view = view_of(data, seed=seed)
-    subspace = input_subspace(view)
+    subspace = clues_of(view).require_subspace()
     assert subspace.rank == size
     assert subspace.is_clear
     inputs = with_constant(view, data.train.inputs)
@@ -37,12 +37,12 @@ def test_the_rank_is_the_training_set_size_and_the_space_holds_the_inputs(size, 
     ids=lambda settings: next(iter(settings)),
 )
 def test_the_rank_survives_other_trainings(settings):
-    assert input_subspace(view_of(draw(size=12), **settings)).rank == 12
+    assert clues_of(view_of(draw(size=12), **settings)).require_subspace().rank == 12
 
 
 @pytest.mark.parametrize("activation", ["leaky-relu", "gelu", "tanh"])
 def test_the_rank_needs_no_flat_side(activation):
-    subspace = input_subspace(view_of(draw(size=12), MLP(width=256, activation=activation)))
+    subspace = clues_of(view_of(draw(size=12), MLP(width=256, activation=activation))).require_subspace()
     assert subspace.rank == 12
     assert subspace.is_clear
 
@@ -52,13 +52,13 @@ def test_pixels_that_are_zero_in_every_input_do_not_disturb_the_rank():
     view = view_of(data)
     dark = (data.train.inputs == 0).all(dim=0).flatten()
     assert 5 < int(dark.sum()) < 40
-    subspace = input_subspace(view)
+    subspace = clues_of(view).require_subspace()
     assert subspace.rank == 12
     assert not bool(subspace.basis[:-1][dark].any())
 
 
 def test_rows_and_basis_rebuild_the_change():
-    subspace = input_subspace(view_of(draw(size=12)))
+    subspace = clues_of(view_of(draw(size=12))).require_subspace()
     rebuilt = (subspace.basis * subspace.strengths) @ subspace.rows
     assert float((rebuilt - subspace.layer.change).abs().max()) < 20 * subspace.noise
     identity = torch.eye(12, dtype=torch.float64)
@@ -67,7 +67,7 @@ def test_rows_and_basis_rebuild_the_change():
 
 
 def test_the_finding_is_told_as_json_values():
-    told = input_subspace(view_of(draw(size=12))).describe()
+    told = clues_of(view_of(draw(size=12))).require_subspace().describe()
     assert told["training_size_estimate"] == 12
     assert told["training_size_is_clear"]
     assert told["singular_value_gap"] > CLEAR_GAP
@@ -104,11 +104,11 @@ def test_the_factor_of_weight_decay_is_found(source, width, momentum):
     view = view_of(draw(source, size=12), MLP(width=width), **settings)
     expected = factor_by_recursion(Training(**settings), 400)
     assert expected < 0.997
-    assert weight_decay_factor(first_layer(view)) == pytest.approx(expected, abs=2e-6)
-    subspace = input_subspace(view)
+    assert weight_decay_factor(clues_of(view).require_first_layer()) == pytest.approx(expected, abs=2e-6)
+    subspace = clues_of(view).require_subspace()
     assert subspace.rank == 12
     assert subspace.is_clear
-    assert subspace.layer.kept == pytest.approx(expected, abs=2e-6)
+    assert subspace.layer.decay_factor == pytest.approx(expected, abs=2e-6)
 
 
 class TestRefusals:
@@ -117,19 +117,19 @@ class TestRefusals:
         view = view_of(draw(size=12))
         zeros = {name: torch.zeros_like(weight) for name, weight in view.final.items()}
         with pytest.raises(Refusal, match="no visible rank"):
-            input_subspace(replace(view, **{zeroed: zeros}))
+            clues_of(replace(view, **{zeroed: zeros})).require_subspace()
 
     def test_as_many_inputs_as_values(self):
         with pytest.raises(Refusal, match="no visible rank"):
-            input_subspace(view_of(draw("breast-cancer", size=40)))
+            clues_of(view_of(draw("breast-cancer", size=40))).require_subspace()
 
     def test_as_many_inputs_as_units(self):
         with pytest.raises(Refusal, match="no visible rank"):
-            input_subspace(view_of(draw("faces", size=40), MLP(width=32)))
+            clues_of(view_of(draw("faces", size=40), MLP(width=32))).require_subspace()
 
     def test_adam(self):
         with pytest.raises(Refusal, match="Adam"):
-            input_subspace(view_of(draw("faces", size=12), optimiser="adam", steps=200))
+            clues_of(view_of(draw("faces", size=12), optimiser="adam", steps=200)).require_subspace()
 
     def test_coarse_rounding(self):
         def to_int8(weight):
@@ -137,4 +137,4 @@ class TestRefusals:
             return (weight / unit).round() * unit
 
         with pytest.raises(Refusal, match="no visible rank"):
-            input_subspace(with_final(view_of(draw(size=12)), to_int8))
+            clues_of(with_final(view_of(draw(size=12)), to_int8)).require_subspace()

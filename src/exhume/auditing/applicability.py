@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from exhume.attacks.attack import Attack
 from exhume.auditing.catalogue import CATALOGUE, UNLISTED, by_cost, known_attacks
-from exhume.clues.traits import Remark, Traits
+from exhume.clues.clues import Clues, Remark, clues_of
 from exhume.core.errors import Refusal
 from exhume.records import Applicability, Assessment, AttackerView
 
@@ -23,21 +23,21 @@ def assess(view: AttackerView, attacks: Mapping[str, Attack] | None = None) -> t
         One assessment an attack, the cheapest attack first.
     """
     chosen = attacks if attacks is not None else {name: kind() for name, kind in known_attacks().items()}
-    traits = Traits(view)
+    clues = clues_of(view)
     order = by_cost()
     ranked = sorted(chosen, key=lambda name: order.index(name) if name in order else len(order))
-    return tuple(_assess_one(name, chosen[name], traits) for name in ranked)
+    return tuple(_assess_one(name, chosen[name], clues) for name in ranked)
 
 
-def _assess_one(name: str, attack: Attack, traits: Traits) -> Assessment:
+def _assess_one(name: str, attack: Attack, clues: Clues) -> Assessment:
     entry = CATALOGUE.get(name, UNLISTED)
     try:
-        attack.check(traits.view)
+        attack.check(clues.view)
     except Refusal as reason:
         obstacles: tuple[str, ...] = (str(reason),)
     else:
-        obstacles = _said(entry.obstacles, traits)
-    remarks = obstacles or _said(entry.caveats, traits)
+        obstacles = _said(entry.obstacles, clues)
+    remarks = obstacles or _said(entry.caveats, clues)
     usual = Applicability.WITH_CAVEATS if remarks else Applicability.APPLIES
     return Assessment(
         attack=name,
@@ -47,5 +47,5 @@ def _assess_one(name: str, attack: Attack, traits: Traits) -> Assessment:
     )
 
 
-def _said(remarks: tuple[Remark, ...], traits: Traits) -> tuple[str, ...]:
-    return tuple(sentence for remark in remarks if (sentence := remark(traits)) is not None)
+def _said(remarks: tuple[Remark, ...], clues: Clues) -> tuple[str, ...]:
+    return tuple(sentence for remark in remarks if (sentence := remark(clues)) is not None)

@@ -10,7 +10,7 @@ from typing import Any
 from exhume import attacks
 from exhume.attacks.attack import Attack
 from exhume.auditing import caveats
-from exhume.clues.traits import Remark
+from exhume.clues.clues import Remark
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from exhume.clues.first_layer import first_layer
+from exhume.clues.clues import clues_of
 from exhume.core.json_values import to_json_value
 from exhume.evaluation import evaluate
 from exhume.evaluation.network import network_findings, threat_model
@@ -27,7 +27,7 @@ def measured(found: Reconstruction, data: Dataset | None, view: AttackerView | N
         evaluation = evaluate(found, data, victim=view)
     else:
         about = {"given": to_json_value(threat_model(view)), "network": network_findings(view, data)}
-        evaluation = replace(evaluate(found, as_seen(data, view, first_layer(view).name)), **about)
+        evaluation = replace(evaluate(found, as_seen(data, view, clues_of(view).require_first_layer().name)), **about)
     if data.classes != UNLABELLED:
         return evaluation
     return replace(

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from exhume.clues.traits import Traits
+from exhume.clues.clues import clues_of
 from exhume.core.errors import ExhumeError, WeightsError
 from exhume.core.progress import Progress, no_progress
 from exhume.records import AttackerView, StartCandidate, StartEvidence, Weights, check_weights
@@ -175,7 +175,7 @@ def _candidate(
     view: AttackerView, resemblance: Resemblance, name: str, weights: dict[str, Tensor], paid: int
 ) -> StartCandidate:
     distance, correlation, log10_p = resemblance(weights)
-    subspace = Traits(replace(view, initial=weights)).subspace
+    subspace = clues_of(replace(view, initial=weights)).subspace
     return StartCandidate(
         name=name,
         distance=distance,

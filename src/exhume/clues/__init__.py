@@ -1,1 +1,1 @@
-"""Clues: what anybody may read off an attacker's view before attacking: first layer, subspace, span, start noise."""
+"""Clues: what anybody can read off a view before any attack runs, computed once per view."""

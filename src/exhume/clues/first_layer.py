@@ -1,7 +1,7 @@
-"""The first layer that training changed: what it weighed before and after, and which inputs can have moved it.
+"""The first layer that training changed: its weights before and after training, and the signals that reach it.
 
-Under (S)GD, with or without momentum and mini-batches and for any loss and any layers above, a dense layer moves only
-inside the span of its inputs: ``[ΔW; Δb] = Σ_i [x_i; 1] γ_iᵀ``. Everything in this room starts from that fact.
+Under (S)GD, with or without momentum and mini-batches, for any loss and any layers above, a dense layer moves only
+inside the span of its inputs: ``[ΔW; Δb] = Σ_i [x_i; 1] γ_iᵀ``. The other clues start from this fact.
 """
 
 from collections.abc import Callable
@@ -19,32 +19,33 @@ FLAT_SIDED = ("relu", "relu6")
 """Activations whose derivative is exactly zero on one side."""
 
 Signals = Callable[[Float[Tensor, "candidate unit"]], Float[Tensor, "candidate output unit"]]
+"""From a layer's pre-activations ``z`` to the gradients ``∂f_c/∂z`` of every output."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FirstLayer:
-    """Both ends of the training of one dense layer, in float64; the bias, where there is one, as a last column.
+    """Initial and final weights of one dense layer, in float64, with the bias (if trained) as the last column.
 
-    With a bias an input ``x`` is carried as ``[x, 1]``.
+    With a bias, an input ``x`` is represented as ``[x, 1]``.
     """
 
     name: str
     activation: str | None
-    """The lower-case name of the activation that alone takes the layer's output; None where there is none."""
+    """The lower-case name of the activation that directly follows the layer; None where none does."""
     reads_input: bool
-    """Whether the layer reads the network's raw input; otherwise it reads frozen features."""
+    """Whether the layer reads the network's raw input rather than frozen features."""
     has_bias: bool
     before: Float[Tensor, "unit value"]
     after: Float[Tensor, "unit value"]
     weight_scale: float = 1.0
-    """By which the layer multiplies its weights on use (NTK parameterisation); ``before`` and ``after`` include it."""
-    kept: float = 1.0
-    """The factor by which weight decay shrank the initial weights; 1 without weight decay."""
+    """Factor that the layer applies to its weights (NTK parameterisation); ``before`` and ``after`` include it."""
+    decay_factor: float = 1.0
+    """Factor by which weight decay shrank the initial weights; 1 without weight decay."""
 
     @property
     def change(self) -> Float[Tensor, "value unit"]:
-        """The part of the movement that inputs caused, ``Σ_i [x_i; 1] γ_iᵀ``, one column a unit."""
-        moved = (self.after - self.kept * self.before).T
+        """The part of the weight change that the inputs caused, ``Σ_i [x_i; 1] γ_iᵀ``; one column per unit."""
+        moved = (self.after - self.decay_factor * self.before).T
         # A scaled weight moves by scale·γxᵀ and acts through the scale once more; the bias is not scaled.
         moved[: self.input_size] /= self.weight_scale**2
         return moved
@@ -54,16 +55,16 @@ class FirstLayer:
         """The number of values in one input of the layer."""
         return self.before.shape[1] - int(self.has_bias)
 
-    def with_decay(self, kept: float) -> "FirstLayer":
-        """Return the same layer with the weight-decay factor set."""
-        return replace(self, kept=kept)
+    def with_decay_factor(self, factor: float) -> "FirstLayer":
+        """Return the same layer with another weight-decay factor."""
+        return replace(self, decay_factor=factor)
 
 
-def first_layer(view: AttackerView) -> FirstLayer:
-    """Read the first trained layer off a view, or refuse with the reason.
+def read_first_layer(view: AttackerView) -> FirstLayer:
+    """Read the first trained layer off a view.
 
     Raises:
-        Refusal: without initial weights, when nothing changed, or when the first trained layer is not dense.
+        Refusal: when the view has no initial weights, nothing changed, or the first trained layer is not dense.
     """
     if view.initial is None:
         raise Refusal("This attack compares two ends of a training, and the view has no initial weights.")
@@ -84,14 +85,14 @@ def first_layer(view: AttackerView) -> FirstLayer:
         activation=following.name if following is not None and following.kind == "activation" else None,
         reads_input=_reads_input(view, step),
         has_bias=step.layer.bias is not None and step.layer.bias in changed,
-        before=_augmented(initial, step, changed),
-        after=_augmented(final, step, changed),
+        before=_weights_with_bias(initial, step, changed),
+        after=_weights_with_bias(final, step, changed),
         weight_scale=step.layer.weight_scale,
     )
 
 
-def _augmented(weights: Weights, step: Step, changed: set[str]) -> Tensor:
-    """Return the layer's effective weights with its bias, where it was trained, as a last column."""
+def _weights_with_bias(weights: Weights, step: Step, changed: set[str]) -> Tensor:
+    """Return the layer's effective weights, with its bias as the last column where the bias was trained."""
     assert step.layer is not None
     weight = weights[step.layer.weight].double() * step.layer.weight_scale
     if step.layer.bias is None or step.layer.bias not in changed:
@@ -100,7 +101,7 @@ def _augmented(weights: Weights, step: Step, changed: set[str]) -> Tensor:
 
 
 def _reads_input(view: AttackerView, step: Step) -> bool:
-    """Tell whether the layer's input is the raw network input, by watching it on a probe."""
+    """Check with a probe whether the layer's input is the raw network input."""
     probe = torch.arange(1.0, view.input_size + 1).reshape(1, *view.input_shape)
     seen: list[Tensor] = []
     model = view.module(view.final).float().cpu()
@@ -115,7 +116,7 @@ def _reads_input(view: AttackerView, step: Step) -> bool:
 
 
 def backward_signals(view: AttackerView, weights: Weights, layer: FirstLayer) -> Signals:
-    """Return the function from the layer's pre-activations to ``∂f_c/∂z``, whatever lies above the layer."""
+    """Return the function from the layer's pre-activations to the gradients of the outputs, for any layers above."""
     model = view.module({name: w.double() if w.is_floating_point() else w for name, w in weights.items()})
     module: nn.Module = model.get_submodule(layer.name) if layer.name else model
 
@@ -124,8 +125,8 @@ def backward_signals(view: AttackerView, weights: Weights, layer: FirstLayer) ->
         handle = module.register_forward_hook(lambda *_: leaf)
         try:
             with torch.enable_grad():
-                idle = torch.zeros(len(leaf), *view.input_shape, dtype=leaf.dtype, device=leaf.device)
-                outputs = model(idle).reshape(len(leaf), -1)
+                placeholder = torch.zeros(len(leaf), *view.input_shape, dtype=leaf.dtype, device=leaf.device)
+                outputs = model(placeholder).reshape(len(leaf), -1)
                 columns = [
                     torch.autograd.grad(outputs[:, c].sum(), leaf, retain_graph=c + 1 < outputs.shape[1])[0]
                     for c in range(outputs.shape[1])

@@ -1,42 +1,38 @@
-"""The span of the training inputs, read off the final weights alone.
+"""The span of the training inputs, from the final weights alone.
 
-A first layer that started near zero, or whose start weight decay has forgotten, *is* its own change: its rows are sums
-of training inputs and of nothing else. Then the singular values above the noise of the start count the inputs, and the
-directions that belong to them span the inputs, without anybody knowing where training began.
+A first layer that started near zero, or whose initial weights have decayed, *is* its own change: each of its rows is a
+sum of training inputs. The number of singular values above the noise of the initial weights is then the number of
+inputs, and their singular vectors span the inputs, without knowledge of the initial weights.
 """
 
 from dataclasses import replace
 
 import torch
 
-from exhume.clues.first_layer import first_layer
-from exhume.clues.subspace import InputSubspace, decomposed, input_subspace
+from exhume.clues.first_layer import read_first_layer
+from exhume.clues.subspace import InputSubspace, decompose
 from exhume.core.errors import Refusal
 from exhume.records import AttackerView
 
 LEAST_VALUES = 8
-"""Of singular values, below which none of them can be called noise."""
+"""Number of singular values below which noise cannot be estimated from them."""
+LARGEST_RANK = 0.75
+"""Largest rank, as a fraction of the number of singular values; the lowest quarter must be noise to measure it."""
 
 
-def input_span(view: AttackerView) -> InputSubspace | None:
-    """Return the span of the inputs, from the change of the weights where their start is known; None: hidden.
+def span_of_final_weights(view: AttackerView) -> InputSubspace | None:
+    """Find the span of the inputs in the final weights of the first layer; return None where it does not show.
 
-    With the start unknown, singular values count by standing above the noise that the lower ones follow. The widest gap
-    says little here: a few directions that all units share stand far above those that tell inputs apart.
+    Counts the singular values above the noise. The widest gap would mislead here: a few directions that all units share
+    stand far above those in which inputs differ.
     """
-    if view.initial is not None:
-        try:
-            return input_subspace(view)
-        except Refusal:
-            pass  # a change of no visible rank (Adam, say): the weights themselves may still show one
-    nothing = {name: torch.zeros_like(weight) for name, weight in view.final.items()}
+    zeros = {name: torch.zeros_like(weight) for name, weight in view.final.items()}
     try:
-        layer = first_layer(replace(view, initial=nothing))
+        layer = read_first_layer(replace(view, initial=zeros))
     except Refusal:
         return None
     if not layer.reads_input:
         return None
-    parts = decomposed(layer.change)
-    rank, most = parts.above_noise, 0.75 * len(parts.spectrum)
-    # The lower quarter of the values must be noise for the noise to be known, and there must be some of them.
-    return parts.subspace(rank, layer) if 0 < rank <= most and len(parts.spectrum) >= LEAST_VALUES else None
+    parts = decompose(layer.change)
+    rank, count = parts.above_noise, len(parts.spectrum)
+    return parts.subspace(rank, layer) if 0 < rank <= LARGEST_RANK * count and count >= LEAST_VALUES else None

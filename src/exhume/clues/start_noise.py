@@ -1,8 +1,8 @@
-"""How much the layers above the first can tell, read off the final weights alone.
+"""How much of the final weights is still the noise of the random start.
 
-Without weight decay the upper layers keep the random matrix they started as, and most of their squared size is noise
-that no input explains. A first layer that started near zero has no such part: all of it is training inputs. Where both
-is so, the first layer alone is the better witness.
+Without weight decay the upper layers keep most of their random initial matrix, which no training input explains. A
+first layer that started near zero consists of training inputs only. Where both hold, the first layer alone is the
+better evidence.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,19 +13,19 @@ from torch import Tensor
 
 from exhume.clues.subspace import noise_floor
 
-SHOWS = 0.1
-"""The part of a squared matrix from which on noise of a start counts as visible."""
+VISIBLE = 0.1
+"""Noise of the random start, as a fraction of a weight's squared norm, from which it counts as visible."""
 LEAST_SIDE = 8
-"""The shorter side of a matrix below which its singular values are too few to tell noise from signal."""
+"""Shorter side of a matrix below which it has too few singular values to separate noise from signal."""
 
 
-def start_share(weight: Float[Tensor, "unit ..."]) -> float | None:
-    """Return which part of a squared weight is the noise of a random start, by the lower end of its singular values.
+def start_noise(weight: Float[Tensor, "unit ..."]) -> float | None:
+    """Return the fraction of a weight's squared norm that is noise of the random start; None where it is too small.
 
-    A random matrix has singular values of the law of Marchenko and Pastur; what training adds to it has a low rank and
-    leaves the lower ones where they were. None: a bias, or a matrix too small to tell.
+    The singular values of a random matrix follow the law of Marchenko and Pastur. Training adds a matrix of low rank,
+    which leaves the small singular values in place.
 
-    >>> start_share(torch.randn(64, 64, generator=torch.Generator().manual_seed(0))) > 0.8
+    >>> start_noise(torch.randn(64, 64, generator=torch.Generator().manual_seed(0))) > 0.8
     True
     """
     if weight.ndim < 2 or min(weight.flatten(1).shape) < LEAST_SIDE:
@@ -35,25 +35,28 @@ def start_share(weight: Float[Tensor, "unit ..."]) -> float | None:
     return min(1.0, noise**2 * matrix.numel() / max(float(matrix.square().sum()), 1e-300))
 
 
-def first_layer_only(names: Sequence[str], weights: Mapping[str, Tensor]) -> bool:
-    """Tell whether the layers between the first and the last still show a random start, and the first one does not.
+def upper_layers_look_random(names: Sequence[str], weights: Mapping[str, Tensor]) -> bool:
+    """Return whether the layers between the first and the last still show their random start and the first does not.
 
-    The last layer has a row an output: what training wrote there fills all of its singular values, as noise would.
+    The last layer is left out: it has one row per output, and training fills all of its singular values as noise would.
     """
-    first, upper = parted(names)
-    between = [name for name in upper if name.rpartition(".")[0] != names[-1].rpartition(".")[0]]
+    first, upper = split_first_layer(names)
+    between = [name for name in upper if _layer(name) != _layer(names[-1])]
     below, above = (
-        [share for name in some if (share := start_share(weights[name])) is not None] for some in (first, between)
+        [noise for name in group if (noise := start_noise(weights[name])) is not None] for group in (first, between)
     )
-    return bool(below and above) and max(below) < SHOWS <= max(above)
+    return bool(below and above) and max(below) < VISIBLE <= max(above)
 
 
-def parted(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the parameters of the first layer, and those above it.
+def split_first_layer(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split parameter names into those of the first layer and those above it.
 
-    >>> parted(["layer1.weight", "layer1.bias", "layer2.weight"])
+    >>> split_first_layer(["layer1.weight", "layer1.bias", "layer2.weight"])
     (['layer1.weight', 'layer1.bias'], ['layer2.weight'])
     """
-    lowest = names[0].rpartition(".")[0]
-    first = [name for name in names if name.rpartition(".")[0] == lowest]
+    first = [name for name in names if _layer(name) == _layer(names[0])]
     return first, [name for name in names if name not in first]
+
+
+def _layer(parameter: str) -> str:
+    return parameter.rpartition(".")[0]

@@ -1,9 +1,9 @@
-"""How many inputs trained a layer, and the subspace they span, read off the layer's change alone.
+"""The number of inputs that trained a layer and the subspace they span, from the layer's weight change alone.
 
-The change ``Z = [ΔW; Δb] = Σ_i [x_i; 1] γ_iᵀ`` has one independent direction a training input, so the number of
-singular values above the rounding noise *is* the size of the training set, as long as that is below both the input size
-and the width, and every training input lies in the column space. Weight decay leaves one unknown factor on the initial
-weights, which is found first.
+The change ``Z = [ΔW; Δb] = Σ_i [x_i; 1] γ_iᵀ`` has one independent direction per training input. So the number of
+singular values above the rounding noise *is* the training set size, as long as that is below both the input size and
+the width, and every training input lies in the column space. Weight decay multiplies the initial weights by one unknown
+factor, which is estimated first.
 """
 
 import math
@@ -13,73 +13,71 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from exhume.clues.first_layer import FirstLayer, first_layer
+from exhume.clues.first_layer import FirstLayer
 from exhume.core.errors import Refusal
-from exhume.records import AttackerView
 
 CLEAR_GAP = 3.0
-"""A gap between neighbouring singular values that rounding noise alone does not make."""
+"""Ratio of neighbouring singular values from which the gap is clear; rounding noise alone does not reach it."""
 ROUNDING = 1e-4
-"""Noise, relative to the weights, that rounding during a float32 training may leave; more than this without a clear
-gap is no rounding, but an optimiser that fills every direction."""
+"""Largest noise, relative to the size of a weight, that rounding in a float32 training leaves. More noise without a
+clear gap comes from an optimiser that fills every direction."""
 PENCIL_SIZE = 320
-"""How many directions the search for the weight-decay factor looks at; enough for half as many inputs."""
+"""Size of the compressed eigenvalue problem for the weight-decay factor; enough for half as many inputs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputSubspace:
-    """The subspace of the inputs, and how sure its dimension is."""
+    """The subspace of the inputs, and how certain its dimension is."""
 
     rank: int
     """The estimated number of training inputs."""
     basis: Float[Tensor, "value rank"]
-    """Orthonormal columns that span the inputs (with a last value for the constant 1 where the layer has a bias)."""
+    """Orthonormal columns that span the inputs; the last value stands for the constant 1 where the layer has a bias."""
     rows: Float[Tensor, "rank unit"]
     """Orthonormal rows that span the inputs' effects ``γ_i``."""
     strengths: Float[Tensor, " rank"]
-    """The singular values that belong to both."""
+    """The singular values of the basis vectors and rows."""
     noise: float
-    """The standard deviation of one entry of the change that no input explains."""
+    """Standard deviation of the part of one entry of the change that no input explains."""
     spectrum: Float[Tensor, " singular"]
     """All singular values."""
     layer: FirstLayer
 
     @property
     def gap(self) -> float:
-        """By what factor the last singular value of the subspace exceeds the next one."""
+        """The ratio of the last singular value of the subspace to the next one."""
         following = float(self.spectrum[self.rank]) if self.rank < len(self.spectrum) else 0.0
         return float(self.spectrum[self.rank - 1]) / max(following, torch.finfo(torch.float64).tiny)
 
     @property
     def is_clear(self) -> bool:
-        """Whether the gap is one that noise alone does not make, so that the rank is the training-set size."""
+        """Whether noise alone cannot make the gap, so that the rank is the training set size."""
         return self.gap >= CLEAR_GAP
 
     def describe(self) -> dict[str, float | int | bool | str | list[float]]:
-        """Return the finding as JSON values."""
+        """Return the rank and how it was found as JSON values."""
         return {
             "training_size_estimate": self.rank,
             "training_size_is_clear": self.is_clear,
             "singular_value_gap": min(self.gap, 1e300),
             "singular_values": [float(value) for value in self.spectrum],
             "noise_floor": self.noise,
-            "weight_decay_factor": self.layer.kept,
+            "weight_decay_factor": self.layer.decay_factor,
             "layer": self.layer.name,
         }
 
 
-def input_subspace(view: AttackerView) -> InputSubspace:
-    """Find the subspace that holds every training input of the first trained layer.
+def find_subspace(layer: FirstLayer) -> InputSubspace:
+    """Find the subspace that holds every training input of a layer.
 
     Raises:
-        Refusal: when the layer is not dense, the start is unknown, or the change has no low rank to read off: at least
-            as many inputs as the layer has inputs or units, an optimiser that rescales entries (Adam), or heavy noise.
+        Refusal: when the change has no low rank: at least as many inputs as the layer has inputs or units, an optimiser
+            that rescales entries (Adam), or much noise.
     """
-    layer = first_layer(view)
-    subspace = measured(layer)
-    # What weight decay leaves of the start may show a gap of its own, but is far more than rounding.
-    if subspace is None or not subspace.is_clear or _relative(subspace.noise, layer) > ROUNDING:
-        decayed = measured(layer.with_decay(weight_decay_factor(layer)))
+    subspace = measure_rank(layer)
+    # What weight decay leaves of the initial weights can have a gap of its own, but is far larger than rounding.
+    if subspace is None or not subspace.is_clear or _relative_noise(subspace.noise, layer) > ROUNDING:
+        decayed = measure_rank(layer.with_decay_factor(weight_decay_factor(layer)))
         if decayed is not None and (subspace is None or decayed.gap > subspace.gap):
             subspace = decayed
     if subspace is None:
@@ -90,33 +88,35 @@ def input_subspace(view: AttackerView) -> InputSubspace:
     return subspace
 
 
-def measured(layer: FirstLayer) -> InputSubspace | None:
-    """Measure the rank of a layer's change; None where no singular value stands clear of the bulk of the others."""
-    parts = decomposed(layer.change)
+def measure_rank(layer: FirstLayer) -> InputSubspace | None:
+    """Measure the rank of a layer's change; return None where no singular value stands out from the bulk."""
+    parts = decompose(layer.change)
     above, smaller = parts.above_noise, len(parts.spectrum)
     if above == 0 or above >= smaller - max(2, smaller // 50):
         return None
-    rank = _best_gap(parts.spectrum, above)
-    if rank == above and not _stands_clear(parts.spectrum, rank) and _relative(parts.noise, layer) > ROUNDING:
+    rank = _widest_gap(parts.spectrum, above)
+    has_gap = float(parts.spectrum[rank - 1]) >= CLEAR_GAP * float(parts.spectrum[rank])
+    if rank == above and not has_gap and _relative_noise(parts.noise, layer) > ROUNDING:
         return None
     return parts.subspace(rank, layer)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decomposition:
-    """The singular values and vectors of the part of a change that is not exactly zero, and the noise under them."""
+    """The singular value decomposition of the nonzero part of a change, and the noise level."""
 
     left: Float[Tensor, "live_value singular"]
     spectrum: Float[Tensor, " singular"]
     right: Float[Tensor, "singular live_unit"]
     values: Bool[Tensor, " value"]
-    """Which values are live."""
+    """Which values of the input have a nonzero change."""
     units: Bool[Tensor, " unit"]
+    """Which units have a nonzero change."""
     noise: float
 
     @property
     def above_noise(self) -> int:
-        """How many singular values exceed what noise alone makes."""
+        """The number of singular values that noise alone cannot make."""
         shape = (len(self.left), self.right.shape[1])
         return int((self.spectrum > 1.1 * noise_edge(self.noise, shape)).sum())
 
@@ -136,10 +136,10 @@ class Decomposition:
         )
 
 
-def decomposed(change: Float[Tensor, "value unit"]) -> Decomposition:
-    """Decompose a change.
+def decompose(change: Float[Tensor, "value unit"]) -> Decomposition:
+    """Compute the singular value decomposition of a change, without rows and columns that are exactly zero.
 
-    Values that are zero in every input and units that fire on none leave exact zeros, which are no noise to measure.
+    Values that are zero in every input and units that never fire leave exact zeros, which would bias the noise level.
     """
     values, units = (change != 0).any(dim=1), (change != 0).any(dim=0)
     live = change[values][:, units]
@@ -148,33 +148,29 @@ def decomposed(change: Float[Tensor, "value unit"]) -> Decomposition:
     return Decomposition(left=left, spectrum=spectrum, right=right, values=values, units=units, noise=noise)
 
 
-def _best_gap(spectrum: Tensor, above: int) -> int:
-    """Return where the widest gap lies among the singular values above the noise; all of them without a clear one."""
+def _widest_gap(spectrum: Tensor, above: int) -> int:
+    """Return the rank at the widest gap among the singular values above the noise; ``above`` without a clear gap."""
     following = spectrum[1 : above + 1].clamp(min=torch.finfo(torch.float64).tiny)
     ratios = spectrum[:above] / following
-    # The mean of uncentred inputs makes a gap behind the first value that says nothing about their number.
+    # The mean of uncentred inputs makes a gap after the first value that is unrelated to their number.
     widest = int(ratios[1:].argmax()) + 1 if above > 1 else 0
     return widest + 1 if float(ratios[widest]) >= CLEAR_GAP else above
 
 
-def _relative(noise: float, layer: FirstLayer) -> float:
-    """Return noise relative to the size of a weight; to a start of zeros everything is large."""
+def _relative_noise(noise: float, layer: FirstLayer) -> float:
+    """Return noise relative to the size of an initial weight; huge where the initial weights are zero."""
     size = float(layer.before.pow(2).mean().sqrt())
     return noise / max(size, torch.finfo(torch.float64).tiny)
 
 
-def _stands_clear(spectrum: Tensor, rank: int) -> bool:
-    return float(spectrum[rank - 1]) >= CLEAR_GAP * float(spectrum[rank])
-
-
 def noise_floor(spectrum: Float[Tensor, " value"], shape: tuple[int, ...]) -> float:
-    """Estimate the entrywise noise of a matrix of this shape from the lower half of its singular values.
+    """Estimate the standard deviation per entry of a matrix's noise from its small singular values.
 
-    The lower quarter is noise whenever fewer inputs than three quarters of the smaller side trained the layer; where it
-    lies for unit noise says the law of Marchenko and Pastur.
+    The lowest quarter of them is noise when the rank of the signal is below three quarters of the smaller side. The law
+    of Marchenko and Pastur says where their median (the lower eighth of all) lies for unit noise.
     """
     small, large = min(shape), max(shape)
-    if small == 0:  # nothing moved
+    if small == 0:  # nothing changed
         return 0.0
     ratio = small / large
     low, high = (1 - ratio**0.5) ** 2, (1 + ratio**0.5) ** 2
@@ -186,31 +182,31 @@ def noise_floor(spectrum: Float[Tensor, " value"], shape: tuple[int, ...]) -> fl
 
 
 def noise_edge(noise: float, shape: tuple[int, ...]) -> float:
-    """Return the largest singular value that entrywise noise makes in a matrix of this shape."""
+    """Return the largest singular value of a matrix of this shape that holds only noise of this size per entry."""
     return noise * (math.sqrt(min(shape)) + math.sqrt(max(shape)))
 
 
 def weight_decay_factor(layer: FirstLayer) -> float:
-    """Find ``c`` in ``final = c·initial + (something of low rank)``.
+    """Estimate ``c`` in ``final = c·initial + (a matrix of low rank)``.
 
-    The pencil ``final − c·initial`` loses rank exactly at ``c``, so ``c`` is an eigenvalue of the pencil as often as
-    directions are untouched by training: the point where eigenvalues crowd.
+    The pencil ``final − λ·initial`` loses rank at ``λ = c``, so ``c`` is an eigenvalue of multiplicity equal to the
+    number of directions that training left untouched: the densest cluster of eigenvalues.
     """
     units, values = layer.before.shape
-    size = min(units, layer.input_size, PENCIL_SIZE)  # not the bias: one that starts at zero adds no rank
+    size = min(units, layer.input_size, PENCIL_SIZE)  # without the bias: one that starts at zero adds no rank
     generator = torch.Generator().manual_seed(0)
-    # A random compression keeps the pencil's rank loss and makes the eigenvalue problem small.
+    # A random compression preserves the loss of rank and makes the eigenvalue problem small.
     left = torch.randn(size, units, generator=generator, dtype=torch.float64).to(layer.before.device)
     right = torch.randn(values, size, generator=generator, dtype=torch.float64).to(layer.before.device)
     before, after = left @ layer.before @ right, left @ layer.after @ right
     pencil, is_singular = torch.linalg.solve_ex(before, after)
-    if bool(is_singular) or not bool(pencil.isfinite().all()):  # a start of zeros, which decay leaves as it is
+    if bool(is_singular) or not bool(pencil.isfinite().all()):  # initial weights of zero, which decay does not change
         return 1.0
     eigenvalues = torch.linalg.eigvals(pencil).cpu()
     real = eigenvalues.real[eigenvalues.imag.abs() < 1e-2].sort().values
     if len(real) < 8:
         return 1.0
-    crowd = max(4, len(real) // 8)
-    spans = real[crowd:] - real[:-crowd]
+    cluster = max(4, len(real) // 8)
+    spans = real[cluster:] - real[:-cluster]
     densest = int(spans.argmin())
-    return float(real[densest : densest + crowd].median())
+    return float(real[densest : densest + cluster].median())

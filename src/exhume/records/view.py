@@ -86,13 +86,13 @@ class AttackerView(Record):
         return low, high
 
     def to(self, device: str | torch.device) -> "AttackerView":
-        """Return the same view with its weights on ``device``."""
-        return replace(
-            self,
-            final=_moved(self.final, device),
-            initial=None if self.initial is None else _moved(self.initial, device),
-            offset=None if self.offset is None else self.offset.to(device),
-        )
+        """Return the same view with its weights on ``device``; the view itself where they are there already."""
+        final = _moved(self.final, device)
+        initial = None if self.initial is None else _moved(self.initial, device)
+        offset = None if self.offset is None else self.offset.to(device)
+        if final is self.final and initial is self.initial and offset is self.offset:
+            return self
+        return replace(self, final=final, initial=initial, offset=offset)
 
     def save(self, path: Path | str) -> None:
         """Save as one file; only a view of a model that exhume built can be saved."""
@@ -187,8 +187,10 @@ def _shapes(model: nn.Module) -> dict[str, torch.Size]:
     return {name: tensor.shape for name, tensor in model.state_dict().items()}
 
 
-def _moved(weights: Weights, device: str | torch.device) -> dict[str, Tensor]:
-    return {name: tensor.to(device) for name, tensor in weights.items()}
+def _moved(weights: Weights, device: str | torch.device) -> Weights:
+    """Return weights on ``device``; the same mapping where all of them are there already."""
+    moved = {name: tensor.to(device) for name, tensor in weights.items()}
+    return moved if any(moved[name] is not weights[name] for name in weights) else weights
 
 
 def _pack_network(

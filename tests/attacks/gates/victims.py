@@ -9,8 +9,8 @@ import torch
 
 import exhume
 from exhume.attacks.gates.search import row_problem
+from exhume.clues.clues import clues_of
 from exhume.clues.first_layer import backward_signals
-from exhume.clues.subspace import input_subspace
 from exhume.models.mlp import MLP
 from exhume.records import AttackerView, Dataset
 
@@ -76,14 +76,14 @@ def with_constant(view: AttackerView, inputs):
 
 
 def problem_of(view: AttackerView):
-    subspace = input_subspace(view)
+    subspace = clues_of(view).require_subspace()
     ends = (view.initial, view.final)
     return row_problem(subspace, tuple(backward_signals(view, weights, subspace.layer) for weights in ends))
 
 
 def true_rows(view: AttackerView, inputs):
     """Solve for every input's effect ``γ_i`` and return it in unit coordinates of the row space."""
-    subspace = input_subspace(view)
+    subspace = clues_of(view).require_subspace()
     return unit_rows(torch.linalg.lstsq(with_constant(view, inputs).T, subspace.layer.change).solution, subspace.rows)
 
 

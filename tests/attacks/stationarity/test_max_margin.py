@@ -9,7 +9,7 @@ import torch
 import exhume
 from exhume.attacks import MaxMargin
 from exhume.attacks.stationarity.max_margin import homogeneity
-from exhume.clues.span import input_span
+from exhume.clues.clues import clues_of
 from exhume.core.errors import ExhumeError, Refusal
 from exhume.models.mlp import MLP
 from exhume.records import AttackerView, Dataset, Split
@@ -60,7 +60,7 @@ QUICK = MaxMargin(trials=4, trial_steps=50, winners=1, restarts=2, steps=300)
 
 def test_the_final_weights_alone_say_how_many_images_there_were(ten_digits):
     data, victim = ten_digits
-    span = input_span(replace(victim.view(), initial=None))
+    span = clues_of(replace(victim.view(), initial=None)).span
     assert span is not None
     assert span.rank == 20
     inputs = torch.cat([victim.view().to_model(data.train.inputs).flatten(1), torch.ones(20, 1)], 1).double()

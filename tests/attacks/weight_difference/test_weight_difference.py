@@ -12,8 +12,8 @@ from scipy.optimize import linear_sum_assignment
 import exhume
 from exhume.attacks import Restarted, WeightDifference
 from exhume.attacks.weight_difference.problem import WeightChange
+from exhume.clues.clues import clues_of
 from exhume.clues.search_space import SearchSpace
-from exhume.clues.subspace import input_subspace
 from exhume.core.errors import ExhumeError, Refusal
 from exhume.models.mlp import MLP
 from exhume.records import AttackerView, Outcome
@@ -136,7 +136,7 @@ def test_both_ends_explain_more_than_one(standard):
 
 def test_the_true_inputs_and_duals_leave_nothing_of_a_linearised_change(lazy):
     data, view = lazy
-    space = SearchSpace.spanned_by(input_subspace(view), torch.float64)
+    space = SearchSpace.spanned_by(clues_of(view).require_subspace(), torch.float64)
     inputs = view.to_model(data.train.inputs).flatten(1).double()
     free = space.project(inputs)
     torch.testing.assert_close(space.inputs(space.coordinates(free)), inputs, rtol=0, atol=1e-3)

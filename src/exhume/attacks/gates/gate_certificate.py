@@ -13,8 +13,9 @@ from exhume.attacks.gates.exchange import shifts
 from exhume.attacks.gates.near_duplicates import rivals
 from exhume.attacks.gates.rounds import LATE, Hunt
 from exhume.attacks.gates.search import RowProblem, row_problem
-from exhume.clues.first_layer import FLAT_SIDED, backward_signals, first_layer
-from exhume.clues.subspace import InputSubspace, input_subspace
+from exhume.clues.clues import clues_of
+from exhume.clues.first_layer import FLAT_SIDED, backward_signals
+from exhume.clues.subspace import InputSubspace
 from exhume.core.errors import ExhumeError, Refusal
 from exhume.core.run_context import STOPS, RunContext
 from exhume.core.text import count_noun
@@ -58,7 +59,7 @@ class GateCertificate(Attack):
 
     def check(self, view: AttackerView) -> None:
         """Refuse views whose first trained layer is not dense with a flat-sided activation."""
-        layer = first_layer(view)
+        layer = clues_of(view).require_first_layer()
         if layer.activation not in FLAT_SIDED:
             follows = "no activation" if layer.activation is None else layer.activation
             raise Refusal(
@@ -70,7 +71,7 @@ class GateCertificate(Attack):
 
     def recover(self, view: AttackerView, context: RunContext) -> Reconstruction:
         """Search in rounds until every row is found or nothing new turns up, then read out and certify."""
-        subspace = input_subspace(view)
+        subspace = clues_of(view).require_subspace()
         assert view.initial is not None
         problem = row_problem(
             subspace, tuple(backward_signals(view, weights, subspace.layer) for weights in (view.initial, view.final))

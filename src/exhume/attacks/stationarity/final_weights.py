@@ -14,9 +14,8 @@ from exhume.attacks.stationarity.multipliers import Multipliers
 from exhume.attacks.stationarity.pooling import merge_near_duplicates
 from exhume.attacks.stationarity.problem import KktProblem
 from exhume.attacks.stationarity.runs import Knobs, Range, Runs, first_guesses, follow
+from exhume.clues.clues import clues_of
 from exhume.clues.search_space import SearchSpace
-from exhume.clues.span import input_span
-from exhume.clues.start_noise import first_layer_only
 from exhume.clues.subspace import InputSubspace
 from exhume.core.checkpoint import Checkpoint
 from exhume.core.correlation import agreement_between_runs
@@ -138,7 +137,7 @@ class FinalWeights(Attack):
         return self._result(view, problem, span, knobs, trials, runs, context.generator)
 
     def _span(self, view: AttackerView) -> InputSubspace | None:
-        span = None if self.within_span is False and self.candidates is not None else input_span(view)
+        span = None if self.within_span is False and self.candidates is not None else clues_of(view).span
         if span is None and self.within_span:
             raise Refusal("The first layer does not show the span of the inputs; search with within_span=None.")
         if span is None and self.candidates is None:
@@ -171,8 +170,7 @@ class FinalWeights(Attack):
     def _upper_layers(self, view: AttackerView) -> float:
         if self.upper_layers is not None:
             return self.upper_layers
-        names = [name for name, _ in view.model.named_parameters()]
-        return 0.0 if first_layer_only(names, view.final) else 1.0
+        return 0.0 if clues_of(view).upper_layers_look_random else 1.0
 
     def _result(
         self,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from exhume.attacks.stationarity.multipliers import Multipliers
 from exhume.clues.search_space import SearchSpace
-from exhume.clues.start_noise import parted
+from exhume.clues.start_noise import split_first_layer
 from exhume.gradient_sums.coordinates import UNIT_PROBES, moved_into
 from exhume.gradient_sums.dense import DenseSums, Sharpness, Sums
 from exhume.gradient_sums.sums import GradientSums, WeighedSums, gradient_sums, squared_residual
@@ -66,7 +66,7 @@ class KktProblem:
         if isinstance(sums, DenseSums):
             sums, target[0], metric = moved_into(space, sums, target[0], balance)
         if upper_layers != 1.0:
-            first, _ = parted(sums.names)
+            first, _ = split_first_layer(sums.names)
             sums = WeighedSums(sums, tuple(1.0 if name in first else upper_layers**0.5 for name in sums.names))
             target = list(sums.weighed(tuple(target)))
         return cls(

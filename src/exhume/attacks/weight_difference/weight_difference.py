@@ -10,9 +10,10 @@ import torch
 from exhume.attacks.attack import Attack
 from exhume.attacks.weight_difference.problem import WeightChange
 from exhume.attacks.weight_difference.search import Search, Stage
-from exhume.clues.first_layer import FirstLayer, first_layer
+from exhume.clues.clues import Clues, clues_of
+from exhume.clues.first_layer import FirstLayer
 from exhume.clues.search_space import SearchSpace
-from exhume.clues.subspace import InputSubspace, input_subspace
+from exhume.clues.subspace import InputSubspace
 from exhume.core.devices import has_fast_bfloat16
 from exhume.core.errors import ExhumeError, Refusal
 from exhume.core.run_context import RunContext
@@ -148,7 +149,7 @@ class WeightDifference(Attack):
         if all(torch.equal(view.initial[name], view.final[name]) for name in view.final):
             raise Refusal("The initial and the final weights are the same: nothing was trained.")
         if self.candidates is None or self.within_subspace:
-            self._look(first_layer, view)  # the quick half of the question; the rank itself is measured once, later
+            self._look(Clues.require_first_layer, view)  # the quick half; the rank is measured when the attack runs
 
     def recover(self, view: AttackerView, context: RunContext) -> Reconstruction:
         """Minimise from random guesses."""
@@ -215,7 +216,7 @@ class WeightDifference(Attack):
                 sharpness=stage.sharpness,
                 dual_unit=1.0 / (candidates * count_outputs(view.model, view.input_shape)),
                 balance=self.balance,
-                kept=1.0 if subspace is None else subspace.layer.kept,
+                kept=1.0 if subspace is None else subspace.layer.decay_factor,
                 dtype=dtype,
             )
             for stage in stages
@@ -227,18 +228,18 @@ class WeightDifference(Attack):
         """Return how many candidates to look for, and the subspace to look in (None: among all inputs)."""
         subspace = None
         if self.candidates is None or self.within_subspace is not False:
-            subspace = self._look(input_subspace, view)
+            subspace = self._look(Clues.require_subspace, view)
         candidates = self.candidates
         if candidates is None:
             assert subspace is not None
             candidates = max(1, round(self.oversampling * subspace.rank))
         return candidates, None if self.within_subspace is False or not _holds_inputs(subspace) else subspace
 
-    def _look(self, at: Callable[[AttackerView], Seen], view: AttackerView) -> Seen | None:
+    def _look(self, at: Callable[[Clues], Seen], view: AttackerView) -> Seen | None:
         """Look at the first layer's change; refuse where it shows nothing and the settings rely on it."""
         seen, reason = None, None
         try:
-            seen = at(view)
+            seen = at(clues_of(view))
         except Refusal as refusal:
             reason = refusal
         if self.within_subspace and not _holds_inputs(seen):

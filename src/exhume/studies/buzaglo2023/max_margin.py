@@ -17,8 +17,8 @@ from torch import Tensor
 from exhume.attacks.attack import Attack
 from exhume.attacks.stationarity import Stationarity
 from exhume.attacks.stationarity.max_margin import MaxMargin
+from exhume.clues.clues import clues_of
 from exhume.clues.search_space import SearchSpace
-from exhume.clues.span import input_span
 from exhume.core.errors import ExhumeError, Refusal
 from exhume.core.run_context import RunContext
 from exhume.data import load
@@ -178,12 +178,12 @@ class NoiseInSpan(Attack):
 
     def check(self, view: AttackerView) -> None:
         """Refuse where no span shows."""
-        if input_span(view) is None:
+        if clues_of(view).span is None:
             raise Refusal("The first layer does not show the span of the inputs.")
 
     def recover(self, view: AttackerView, context: RunContext) -> Reconstruction:
         """Draw normals of one spread along every direction of the span."""
-        span = input_span(view)
+        span = clues_of(view).span
         assert span is not None
         space = SearchSpace.spanned_by(span, torch.float32)
         count = round(self.oversampling * span.rank)

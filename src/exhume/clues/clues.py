@@ -1,0 +1,154 @@
+"""What anybody can read off a view before any attack runs, computed once per view.
+
+``clues_of(view)`` computes each clue on first use and remembers it with the view, so that an assessment and the attacks
+that follow share one singular value decomposition.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+from exhume.clues.first_layer import FirstLayer, read_first_layer
+from exhume.clues.span import span_of_final_weights
+from exhume.clues.start_noise import upper_layers_look_random
+from exhume.clues.subspace import InputSubspace, find_subspace
+from exhume.core.errors import Refusal
+from exhume.records import AttackerView
+
+T = TypeVar("T")
+
+
+def _once(compute: Callable[["Clues"], T]) -> Callable[["Clues"], T]:
+    """Compute a clue on first use and remember it with the view; a refusal is remembered and raised again."""
+
+    @functools.wraps(compute)
+    def remembered(clues: "Clues") -> T:
+        known, name = clues.known_clues, compute.__name__
+        if name not in known:
+            try:
+                known[name] = compute(clues)
+            except Refusal as reason:
+                known[name] = Refusal(str(reason))
+        value = known[name]
+        if isinstance(value, Refusal):
+            raise Refusal(str(value))  # a new one: raising the same object again would collect tracebacks
+        return value  # type: ignore[no-any-return]
+
+    return remembered
+
+
+@dataclass(frozen=True)
+class Clues:
+    """The clues of one view. Properties are None where a clue does not show; ``require_…`` methods refuse instead."""
+
+    view: AttackerView
+    known_clues: dict[str, Any]
+    """Clues computed so far, by name; kept with the view."""
+
+    @_once
+    def require_first_layer(self) -> FirstLayer:
+        """Return the first trained layer.
+
+        Raises:
+            Refusal: when the view has no initial weights, nothing changed, or the first trained layer is not dense.
+        """
+        return read_first_layer(self.view)
+
+    @_once
+    def require_subspace(self) -> InputSubspace:
+        """Return the subspace of the inputs of the first trained layer.
+
+        Raises:
+            Refusal: when there is no such layer, or its change shows no rank.
+        """
+        return find_subspace(self.require_first_layer())
+
+    @property
+    def subspace(self) -> InputSubspace | None:
+        """The subspace of the inputs of the first trained layer; None where it does not show."""
+        try:
+            return self.require_subspace()
+        except Refusal:
+            return None
+
+    @property
+    def no_subspace_because(self) -> str | None:
+        """Why no subspace shows; None where one does."""
+        try:
+            self.require_subspace()
+        except Refusal as reason:
+            return str(reason)
+        return None
+
+    @property
+    @_once
+    def span(self) -> InputSubspace | None:
+        """The subspace of the inputs, from the weight change or else from the final weights; None: hidden.
+
+        A change without visible rank (after Adam, say) does not rule out that the final weights show one.
+        """
+        return self.subspace or span_of_final_weights(self.view)
+
+    @property
+    @_once
+    def upper_layers_look_random(self) -> bool:
+        """Whether the layers between the first and the last still show their random start and the first does not."""
+        return upper_layers_look_random([name for name, _ in self.view.model.named_parameters()], self.view.final)
+
+    @property
+    @_once
+    def movement(self) -> float | None:
+        """The norm of the weight change relative to that of the initial weights; None without initial weights."""
+        initial = self.view.initial
+        if initial is None:
+            return None
+        floating = [name for name, weight in self.view.final.items() if weight.is_floating_point()]
+        moved = _norm(self.view.final[name].double() - initial[name].double() for name in floating)
+        return moved / max(_norm(initial[name].double() for name in floating), torch.finfo(torch.float64).tiny)
+
+    @property
+    def has_batch_norm(self) -> bool:
+        """Whether the examples of a batch influence each other's gradients."""
+        return self._contains(_BatchNorm)
+
+    @property
+    def has_dropout(self) -> bool:
+        """Whether every training step used another random part of the network."""
+        return self._contains(_DropoutNd)
+
+    @property
+    def coarse_weights(self) -> str | None:
+        """The name of the type of the final weights where it has fewer bits than float32."""
+        for weight in self.view.final.values():
+            if weight.is_floating_point() and weight.element_size() < 4:
+                return str(weight.dtype).removeprefix("torch.")
+        return None
+
+    def known(self, fact: str) -> str:
+        """Return a publicly known fact about the training in lower case; empty where it is unknown."""
+        return str(self.view.training.get(fact, "")).lower()
+
+    def _contains(self, kind: type[nn.Module]) -> bool:
+        return any(isinstance(module, kind) for module in self.view.model.modules())
+
+
+Remark = Callable[[Clues], str | None]
+"""Returns a sentence about a network, or None."""
+
+
+def clues_of(view: AttackerView) -> Clues:
+    """Return the clues of a view; those computed once are remembered as long as the view lives."""
+    # Kept in the instance and not by value: views are compared by all their weights and have no hash.
+    return Clues(view, vars(view).setdefault("_clues", {}))
+
+
+def _norm(parts: Iterable[Tensor]) -> float:
+    squares = sum(float(part.square().sum()) for part in parts)
+    return math.sqrt(squares)
