@@ -32,7 +32,7 @@ from exhume.clues.search_space import SearchSpace
 from exhume.core.devices import has_fast_bfloat16
 from exhume.distillation.kernel import KIP, RKIP
 from exhume.kernels import InfiniteNTK, empirical_ntk
-from exhume.optimise.loop import Descent, minimise
+from exhume.optimise import Adam, minimise
 from exhume.records import AttackerView
 
 BOX = (-0.5, 0.5)
@@ -153,7 +153,7 @@ class StepCase:
 
     def ours(self, steps: int) -> Callable[[], object]:
         """Return work that takes steps as the attack does."""
-        descent = Descent(steps=steps, learning_rates=(1e-4, 1e-4), decay="none")
+        descent = Adam(steps=steps, learning_rates=(1e-4, 1e-4), decay="none")
         return lambda: minimise(self.problem.objective, self.start, descent)
 
     def plain(self, steps: int, *, sparing: bool = True) -> Callable[[], torch.Tensor]:
@@ -178,8 +178,8 @@ def step(preset: Preset) -> Iterator[Row]:
     ours, theirs = case.ours(3), case.plain(3)
     assert abs(float(theirs()) / ours().value - 1) < 1e-3, "both must minimise the same"  # type: ignore[attr-defined]
     inside, coordinates = case.inside()
-    exact = Descent(steps=preset.steps, learning_rates=(1e-4, 1e-4), decay="none")
-    coarse = replace(exact, coarse=1.0)
+    exact = Adam(steps=preset.steps, learning_rates=(1e-4, 1e-4), decay="none")
+    coarse = replace(exact, coarse_share=1.0)
     short = torch.bfloat16 if preset.device == "cpu" and has_fast_bfloat16() else torch.float32
     works: dict[str, Callable[[], object]] = {
         "all pixels, float32": case.ours(preset.steps),
@@ -207,7 +207,7 @@ def compiled(preset: Preset) -> Iterator[Row]:
     """A step as it is against the same one through torch.compile, which takes a C++ compiler (or Triton) and time."""
     case = StepCase.of(preset.size, 2 * preset.size, preset.width, preset.pixels, preset.device)
     inside, coordinates = case.inside()
-    descent = Descent(steps=preset.steps, learning_rates=(1e-4, 1e-4), decay="none")
+    descent = Adam(steps=preset.steps, learning_rates=(1e-4, 1e-4), decay="none")
     objective = torch.compile(inside.objective)
     started = time.perf_counter()
     minimise(objective, coordinates, replace(descent, steps=1))
@@ -245,7 +245,7 @@ def memory(preset: Preset) -> Iterator[Row]:
 def _peak_inside(preset: Preset, candidates: int, chunk: int | None) -> float:
     """Return the peak of steps inside a subspace, where coordinates are few, as the attack does them by default."""
     problem, start = StepCase.of(preset.size, candidates, preset.width, preset.pixels, preset.device).inside()
-    descent = Descent(steps=8, learning_rates=(1e-4, 1e-4))
+    descent = Adam(steps=8, learning_rates=(1e-4, 1e-4))
     return peak_megabytes(lambda: minimise(replace(problem, at_once=chunk).objective, start, descent), preset.device)
 
 

@@ -23,7 +23,7 @@ import torch
 
 from exhume.distillation.kernel import KIP, RKIP, InducingPoints, KernelDistillation, span_of
 from exhume.kernels import InfiniteNTK, jittered
-from exhume.optimise.loop import Descent, minimise
+from exhume.optimise import Adam, minimise
 
 CASES = ((20, 100, 784), (20, 500, 784), (20, 500, 3072), (100, 500, 784))
 """Distilled, training images, pixels."""
@@ -100,7 +100,7 @@ def our_steps(
     )
 
     def advance(steps: int) -> None:
-        minimise(problem.objective, (coordinates,), Descent(steps=steps, learning_rates=(method.learning_rate,)))
+        minimise(problem.objective, (coordinates,), Adam(steps=steps, learning_rates=(method.learning_rate,)))
 
     return advance
 

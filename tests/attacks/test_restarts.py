@@ -9,13 +9,11 @@ import exhume
 from exhume.attacks import GateCertificate, Restarted, WeightDifference
 from exhume.attacks.restarts import run_together
 from exhume.attacks.weight_difference.problem import WeightChange
-from exhume.core.checkpoint import Checkpoint
 from exhume.core.devices import BFLOAT16_PROBE, has_fast_bfloat16, runs_in_child
 from exhume.core.errors import ExhumeError
 from exhume.gradient_sums.dense import DenseSums
 from exhume.gradient_sums.sums import ChunkedSums, ModuleSums, gradient_sums, squared_residual
 from exhume.models.mlp import MLP
-from exhume.optimise.loop import LOOK_STEPS, Descent, minimise, minimise_together
 from exhume.records import AttackerView, Outcome
 
 DOUBLE = torch.float64
@@ -104,94 +102,6 @@ def test_squared_norms_are_those_of_sums_written_out(architecture):
     torch.testing.assert_close(sums.squared_norms(inputs, duals, beta), torch.tensor(slow, dtype=DOUBLE))
 
 
-TARGETS = torch.tensor([[1.0, -2.0, 3.0], [0.5, 0.5, 0.5], [-4.0, 1.0, 0.0]], dtype=DOUBLE)
-
-
-def bowls(variables, elapsed, targets=TARGETS):
-    """A quadratic a run, steeper as the runs go on."""
-    (x,) = variables
-    steepness = torch.tensor([1.0, 10.0, 100.0], dtype=DOUBLE) * (1 + elapsed)
-    return (steepness * (x - targets).square()).sum(1), (2 * steepness * (x - targets),)
-
-
-def bowl(run):
-    def objective(variables, elapsed):
-        values, (gradient,) = bowls((variables[0][None],), elapsed, TARGETS[run : run + 1])
-        return values[0], (gradient[0],)
-
-    return objective
-
-
-def zeros(runs=3):
-    return (torch.zeros(runs, 3, dtype=DOUBLE),)
-
-
-@pytest.mark.parametrize("patience", [0, 60])
-def test_every_run_goes_and_ends_as_it_would_alone(patience):
-    descent = Descent(steps=400, learning_rates=(0.1,), decay="none", patience=patience, tolerance=0.0)
-    together = minimise_together(bowls, zeros(), descent, scales=(1.0, 2.0, 3.0))
-    for run, end in enumerate(together):
-        alone = minimise(bowl(run), (torch.zeros(3, dtype=DOUBLE),), descent, scale=run + 1.0)
-        assert end.steps == alone.steps
-        assert end.outcome is alone.outcome
-        assert torch.equal(end.variables[0], alone.variables[0])
-        assert torch.equal(end.history, alone.history)
-
-
-def test_a_run_that_diverges_does_not_disturb_the_others():
-    def cliff(variables, elapsed):
-        values, (gradient,) = bowls(variables, elapsed)
-        broken = torch.zeros(3, dtype=DOUBLE)
-        broken[1] = torch.where(elapsed > 0.4, torch.nan, 0.0)
-        return values + broken, (gradient + broken[:, None],)
-
-    descent = Descent(steps=10 * LOOK_STEPS, learning_rates=(0.1,))
-    broken, whole = (minimise_together(one, zeros(), descent, scales=(1.0,) * 3) for one in (cliff, bowls))
-    assert broken[1].outcome is Outcome.DIVERGED
-    assert bool(torch.isfinite(broken[1].variables[0]).all())
-    assert broken[1].steps < descent.steps
-    for run in (0, 2):
-        assert torch.equal(broken[run].variables[0], whole[run].variables[0])
-        assert broken[run].outcome is not Outcome.DIVERGED
-
-
-def test_interrupted_runs_end_with_the_same_bits(tmp_path):
-    descent = Descent(steps=8 * LOOK_STEPS, learning_rates=(0.3,), decay="none", patience=2 * LOOK_STEPS)
-    whole = minimise_together(bowls, zeros(), descent, scales=(1.0,) * 3)
-
-    def stop(stage, done, total, note=""):
-        if done == 4 * LOOK_STEPS:
-            raise KeyboardInterrupt
-
-    file = tmp_path / "search.safetensors"
-    with pytest.raises(KeyboardInterrupt):
-        minimise_together(
-            bowls, zeros(), descent, scales=(1.0,) * 3, progress=stop, checkpoint=Checkpoint(file, "one", "search")
-        )
-    resumed = minimise_together(
-        bowls, zeros(), descent, scales=(1.0,) * 3, checkpoint=Checkpoint(file, "one", "search")
-    )
-    for one, other in zip(resumed, whole, strict=True):
-        assert torch.equal(one.variables[0], other.variables[0])
-        assert (one.steps, one.outcome, one.value) == (other.steps, other.outcome, other.value)
-
-
-@pytest.mark.parametrize(("coarse", "rounded"), [(None, 0), (0.0, 0), (0.3, 30), (1.0, 100)])
-def test_the_first_steps_may_round_and_the_last_may_not(coarse, rounded):
-    seen = []
-
-    def objective(variables, elapsed):
-        seen.append(torch.backends.cuda.matmul.allow_tf32)
-        return bowls(variables, elapsed)
-
-    before = torch.backends.cuda.matmul.allow_tf32
-    minimise_together(objective, zeros(), Descent(steps=100, learning_rates=(0.1,), coarse=coarse), scales=(1.0,) * 3)
-    assert seen == [True] * rounded + [False] * (100 - rounded)
-    assert torch.backends.cuda.matmul.allow_tf32 is before
-    with pytest.raises(ExhumeError, match="between 0 and 1"):
-        Descent(steps=1, learning_rates=(1.0,), coarse=2.0)
-
-
 @pytest.fixture(scope="module")
 def views():
     """Three networks of one shape, each trained on eight digits of its own."""
@@ -265,21 +175,6 @@ def test_mixed_precision_ends_where_single_precision_ends(views):
         assert torch.equal(mixed[0].inputs, single[0].inputs)
     assert ("precision" in mixed[0].diagnostics) is not has_fast_bfloat16()
     assert "precision" not in single[0].diagnostics
-
-
-def test_a_coarse_objective_stands_in_for_the_first_steps_alone():
-    seen = []
-
-    def coarse(variables, elapsed):
-        seen.append(float(elapsed))
-        return bowls(variables, elapsed)
-
-    descent = Descent(steps=50, learning_rates=(0.1,), coarse=0.4)
-    minimise_together(bowls, zeros(), descent, scales=(1.0,) * 3, coarse=coarse)
-    assert seen == pytest.approx([step / 50 for step in range(20)])
-    seen.clear()
-    minimise_together(bowls, zeros(), replace(descent, coarse=None), scales=(1.0,) * 3, coarse=coarse)
-    assert not seen
 
 
 def test_networks_that_do_not_fit_side_by_side_are_told_what_differs(views):

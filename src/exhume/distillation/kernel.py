@@ -16,7 +16,7 @@ from exhume.distillation.distillation import Distillation, split_of
 from exhume.distillation.losses import DistillationLoss, EmbeddingLoss, PredictionLoss
 from exhume.kernels import JITTER, InfiniteNTK, duals_of
 from exhume.models.architecture import choose
-from exhume.optimise.loop import Decay, Descent, Variables, minimise
+from exhume.optimise import Adam, Decay, Variables, minimise
 from exhume.records import Dataset, Outcome, Split
 from exhume.training.losses import LOSSES, signed_or_centred
 
@@ -109,7 +109,7 @@ class KernelDistillation(Distillation):
         end = minimise(
             problem.objective,
             variables,
-            Descent(steps=self.steps, learning_rates=(rate, self.learning_rate)[: len(variables)], decay=self.decay),
+            Adam(steps=self.steps, learning_rates=(rate, self.learning_rate)[: len(variables)], decay=self.decay),
             scale=loss.scale,
             progress=context.report,
             stage="distil",

@@ -1,4 +1,7 @@
-"""The box of valid inputs."""
+"""The box of valid inputs, and the penalty for leaving it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -6,8 +9,37 @@ from torch import Tensor
 
 from exhume.records import AttackerView
 
+Inputs = Float[Tensor, "*run candidate value"]
 
-def box_of(view: AttackerView, dtype: torch.dtype) -> tuple[Float[Tensor, " value"], Float[Tensor, " value"]] | None:
-    """Return the lowest and highest network input, value by value; None where inputs are unbounded."""
-    box = view.model_box()
-    return None if box is None else (box[0].to(dtype), box[1].to(dtype))
+
+@dataclass(frozen=True)
+class Box:
+    """The lowest and the highest network input, per value."""
+
+    lowest: Float[Tensor, "... value"]
+    highest: Float[Tensor, "... value"]
+
+    @classmethod
+    def of(cls, view: AttackerView, dtype: torch.dtype) -> "Box | None":
+        """Return the box of a view's inputs, or None where they are unbounded."""
+        bounds = view.model_box()
+        return None if bounds is None else cls(bounds[0].to(dtype), bounds[1].to(dtype))
+
+    @classmethod
+    def side_by_side(cls, boxes: Sequence["Box"]) -> "Box":
+        """Return the boxes of many runs as one, with a first dimension of runs."""
+        lowest, highest = (torch.stack([getattr(box, end) for box in boxes])[:, None] for end in ("lowest", "highest"))
+        return cls(lowest, highest)
+
+    def violation(self, inputs: Inputs) -> Inputs:
+        """Return how far each value lies outside, with its sign; zero inside.
+
+        >>> Box(torch.zeros(3), torch.ones(3)).violation(torch.tensor([[-0.5, 0.5, 3.0]]))
+        tensor([[-0.5000,  0.0000,  2.0000]])
+        """
+        return inputs - inputs.clamp(self.lowest, self.highest)
+
+    def penalty(self, inputs: Inputs, weight: float) -> tuple[Float[Tensor, "*run"], Inputs]:
+        """Return ``weight`` times the sum of squared violations, per run, and its gradient by inputs."""
+        violation = self.violation(inputs)
+        return weight * violation.square().sum((-2, -1)), 2 * weight * violation

@@ -24,8 +24,8 @@ from exhume.core.errors import ExhumeError, Refusal
 from exhume.core.run_context import RunContext
 from exhume.models.architecture import choose
 from exhume.models.structure import dense_stack
-from exhume.optimise.box import box_of
-from exhume.optimise.loop import Decay, Descent, Minimum, Variables, minimise
+from exhume.optimise import Adam, Decay, Minimum, Variables, minimise
+from exhume.optimise.box import Box
 from exhume.records import AttackerView, Outcome, Reconstruction, count_outputs
 from exhume.training.losses import LOSSES, Loss
 from exhume.training.settings import LossName
@@ -130,10 +130,10 @@ class Bilevel(Attack):
             origin=origin,
             target=target,
             unit=due.norm().clamp(min=torch.finfo(due.dtype).tiny),
-            box=box_of(view, like.dtype),
+            box=Box.of(view, like.dtype),
             box_weight=self.box_weight,
         )
-        descent = Descent(
+        descent = Adam(
             steps=self.steps,
             learning_rates=(self.learning_rate,),
             decay=self.decay,
@@ -247,7 +247,7 @@ class Match:
     target: Flat
     unit: Float[Tensor, ""]
     """What distances are relative to: the norm of what the data have made of the weights."""
-    box: tuple[Float[Tensor, " value"], Float[Tensor, " value"]] | None = None
+    box: Box | None = None
     box_weight: float = 0.0
 
     def objective(self, variables: Variables, elapsed: Float[Tensor, ""]) -> tuple[Float[Tensor, ""], Variables]:
@@ -258,10 +258,8 @@ class Match:
         gain = len(inputs) / self.unit.square()
         value, gradient = gain * left.dot(left), pullback(2 * gain * left)
         if self.box is not None and self.box_weight > 0:
-            violation = inputs - inputs.clamp(*self.box)
-            weight = self.box_weight / inputs.shape[1]
-            value = value + weight * violation.square().sum()
-            gradient = gradient + 2 * weight * violation
+            penalty, to_inputs = self.box.penalty(inputs, self.box_weight / inputs.shape[1])
+            value, gradient = value + penalty, gradient + to_inputs
         return value, (gradient,)
 
     def distance(self, inputs: Inputs) -> float:

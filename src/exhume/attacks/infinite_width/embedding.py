@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from exhume.kernels import InfiniteNTK, duals_of, jittered
-from exhume.optimise.loop import Descent, Variables, minimise
+from exhume.optimise import Adam, Variables, minimise
 
 Answers = Callable[
     [Float[Tensor, "candidate value"]],
@@ -150,7 +150,7 @@ def most_missing(
     places = on_sphere(places.to(free), radius)
     places[: len(few)] = 0.2 * places[: len(few)] + weights.to(free) @ inputs
     missing = Missing(problem=problem, free=free, radius=radius)
-    climb = Descent(steps=steps, learning_rates=(CLIMBING * radius / free.shape[1] ** 0.5,))
+    climb = Adam(steps=steps, learning_rates=(CLIMBING * radius / free.shape[1] ** 0.5,))
     ends = minimise(missing.objective, (on_sphere(places, radius),), climb).variables[0]
     explained = missing.explained_at(ends)[0]
     best = int(explained.argmax())

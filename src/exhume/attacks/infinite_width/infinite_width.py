@@ -18,7 +18,7 @@ from exhume.core.suppression import suppress_neighbours
 from exhume.kernels import InfiniteNTK, jittered
 from exhume.models.mlp import MLP
 from exhume.models.tangent import outputs_of, response
-from exhume.optimise.loop import Descent, Minimum, Variables, minimise
+from exhume.optimise import Adam, Minimum, Variables, minimise
 from exhume.records import AttackerView, Outcome, Reconstruction, count_outputs
 
 
@@ -109,7 +109,7 @@ def _round(
         def heard(stage: str, done: int, total: int, note: str = "", begun: int = begun) -> None:
             progress(stage, begun + done, settings.rounds * length, note)
 
-        descent = Descent(steps=steps, learning_rates=(coarse * rate,) * 2)
+        descent = Adam(steps=steps, learning_rates=(coarse * rate,) * 2)
         end = minimise(
             problem.objective, variables, descent, scale=scale, progress=heard, stage="search", checkpoint=file
         )

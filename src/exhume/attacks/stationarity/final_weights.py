@@ -22,7 +22,6 @@ from exhume.core.correlation import agreement_between_runs
 from exhume.core.errors import ExhumeError, Refusal
 from exhume.core.run_context import RunContext
 from exhume.models.architecture import choose
-from exhume.optimise.loop import matrix_precision
 from exhume.records import AttackerView, Outcome, Reconstruction, count_outputs
 
 Precision = Literal["float32", "tf32", "float64"]
@@ -130,9 +129,8 @@ class FinalWeights(Attack):
         problem = self._problem(view, candidates, span, context.generator)
         outputs = count_outputs(view.model, view.input_shape)
         stage = _Stages(self, problem, candidates, outputs, context)
-        with matrix_precision(tf32=self.precision == "tf32"):
-            knobs, trials = stage.halved()
-            runs = stage.pooled(knobs)
+        knobs, trials = stage.halved()
+        runs = stage.pooled(knobs)
         stage.clear()
         return self._result(view, problem, span, knobs, trials, runs, context.generator)
 
@@ -234,7 +232,7 @@ class FinalWeights(Attack):
         if problem.box is None:
             return met
         inputs = problem.inputs(met.points.to(free)).double()
-        outside = inputs - inputs.clamp(*(bound.double() for bound in problem.box))
+        outside = problem.box.violation(inputs)
         return met.take(outside.norm(dim=1) <= OUTSIDE * inputs.norm(dim=1))
 
     def _pixels(
@@ -321,6 +319,7 @@ class _Stages:
                 (start[0][chunk.to(start[0].device)], start[1][chunk.to(start[0].device)]),
                 knobs.take(chunk),
                 steps=steps,
+                coarse_share=1.0 if self.attack.precision == "tf32" else 0.0,
                 progress=self.context.report,
                 stage=stage if len(chunks) == 1 else f"{stage}, part {number + 1} of {len(chunks)}",
                 checkpoint=self._saved(f"{name}-{number + 1}", start, knobs, steps),

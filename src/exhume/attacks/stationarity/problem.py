@@ -17,7 +17,7 @@ from exhume.clues.start_noise import split_first_layer
 from exhume.gradient_sums.coordinates import UNIT_PROBES, moved_into
 from exhume.gradient_sums.dense import DenseSums, Sharpness, Sums
 from exhume.gradient_sums.sums import GradientSums, WeighedSums, gradient_sums, squared_residual
-from exhume.optimise.box import box_of
+from exhume.optimise.box import Box
 from exhume.records import AttackerView
 
 Free = Float[Tensor, "candidate free"]
@@ -32,7 +32,7 @@ class KktProblem:
     """The weights themselves, the first layer's in coordinates where the sums are."""
     space: SearchSpace
     multipliers: Multipliers
-    box: tuple[Float[Tensor, " value"], Float[Tensor, " value"]] | None
+    box: Box | None
     box_weight: float = 1.0
     floor_weight: float = 5.0
     unit: float = 1.0
@@ -75,7 +75,7 @@ class KktProblem:
             target=tuple(weight.to(dtype) for weight in target),
             space=space,
             multipliers=multipliers,
-            box=box_of(view, dtype),
+            box=Box.of(view, dtype),
             box_weight=box_weight,
             floor_weight=floor_weight,
             unit=unit,
@@ -108,10 +108,8 @@ class KktProblem:
         to_arguments = to_arguments if by_duals is None else to_arguments + by_duals
         to_free = self.space.release(to_arguments if self.in_coordinates else self.space.pull(to_arguments))
         if self.box is not None and self.box_weight > 0:
-            inputs = self.inputs(free)
-            violation = inputs - inputs.clamp(*self.box)
-            value = value + self.box_weight * violation.square().sum()
-            to_free = to_free + self.space.release(self.space.pull(2 * self.box_weight * violation))
+            penalty, to_inputs = self.box.penalty(self.inputs(free), self.box_weight)
+            value, to_free = value + penalty, to_free + self.space.release(self.space.pull(to_inputs))
         shortfall, to_shortfall = self.multipliers.penalty(raw, floor)
         return value + self.floor_weight * shortfall, (to_free, to_raw + self.floor_weight * to_shortfall)
 

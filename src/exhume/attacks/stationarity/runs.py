@@ -10,7 +10,7 @@ from torch import Tensor
 from exhume.attacks.stationarity.problem import KktProblem
 from exhume.core.checkpoint import Checkpoint
 from exhume.core.progress import Progress, no_progress
-from exhume.optimise.loop import Decay, Descent, Variables, minimise
+from exhume.optimise import Adam, Decay, Variables, minimise
 
 Range = tuple[float, float]
 
@@ -83,6 +83,7 @@ def follow(
     *,
     steps: int,
     decay: Decay = "cosine",
+    coarse_share: float = 0.0,
     progress: Progress = no_progress,
     stage: str = "search",
     checkpoint: Checkpoint | None = None,
@@ -115,7 +116,7 @@ def follow(
     end = minimise(
         objective,
         tuple(variable / rate for variable, rate in zip(start, rates, strict=True)),
-        Descent(steps=steps, learning_rates=(1.0, 1.0), decay=decay),
+        Adam(steps=steps, learning_rates=(1.0, 1.0), decay=decay, coarse_share=coarse_share),
         progress=progress,
         stage=stage,
         checkpoint=checkpoint,

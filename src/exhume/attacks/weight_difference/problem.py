@@ -13,7 +13,7 @@ from exhume.gradient_sums.coordinates import UNIT_PROBES, moved_into
 from exhume.gradient_sums.dense import DenseSums, Targets
 from exhume.gradient_sums.residuals import compact
 from exhume.gradient_sums.sums import ChunkedSums, GradientSums, gradient_sums, squared_residual
-from exhume.optimise.box import box_of
+from exhume.optimise.box import Box
 from exhume.records import AttackerView, Weights
 
 Coordinates = Float[Tensor, "*run candidate free"]
@@ -29,7 +29,7 @@ class WeightChange:
     target: tuple[Tensor, ...]
     """The change of each parameter, the first layer's in coordinates where the sums are."""
     space: SearchSpace
-    box: tuple[Float[Tensor, "... value"], Float[Tensor, "... value"]] | None
+    box: Box | None
     box_weight: float
     sharpness: tuple[float, float]
     """At the beginning and at the end of a run."""
@@ -75,7 +75,7 @@ class WeightChange:
             sums=sums,
             target=tuple(change.to(dtype) for change in target),
             space=space,
-            box=box_of(view, dtype),
+            box=Box.of(view, dtype),
             box_weight=box_weight,
             sharpness=sharpness,
             dual_unit=dual_unit,
@@ -98,6 +98,7 @@ class WeightChange:
                 "of their inputs or none."
             )
         first = each[0]
+        boxes = [one.box for one in each if one.box is not None]
         metrics = [one.metric for one in each if one.metric is not None]
         units = first.target[0].new_tensor([float(one.dual_unit) for one in each])[:, None, None, None]
         if all(one is sums[0] for one in sums):
@@ -107,7 +108,7 @@ class WeightChange:
             sums=DenseSums.side_by_side(sums),
             target=tuple(torch.stack(parts) for parts in zip(*(one.target for one in each), strict=True)),
             space=SearchSpace.side_by_side([one.space for one in each]),
-            box=_stacked_boxes([one.box for one in each if one.box is not None]),
+            box=Box.side_by_side(boxes) if boxes else None,
             dual_unit=units,
             metric=torch.stack(metrics) if metrics else None,
             thin=None,
@@ -187,10 +188,9 @@ class WeightChange:
         weight = self.box_weight / self.space.size
         penalties, pulled = [], []
         for part in torch.split(coordinates, self.at_once or coordinates.shape[-2], -2):
-            inputs = self.space.inputs(part)
-            violation = inputs - inputs.clamp(*self.box)
-            penalties.append(weight * violation.square().sum((-2, -1)))
-            pulled.append(self.space.pull(2 * weight * violation))
+            penalty, to_inputs = self.box.penalty(self.space.inputs(part), weight)
+            penalties.append(penalty)
+            pulled.append(self.space.pull(to_inputs))
         return torch.stack(penalties).sum(0), pulled[0] if len(pulled) == 1 else torch.cat(pulled, -2)
 
     def confidence(self, free: Coordinates, raw_duals: RawDuals) -> Float[Tensor, " candidate"]:
@@ -233,11 +233,3 @@ class WeightChange:
             return torch.cat([self.sums.squared_norms(*part, sharpness) for part in parts])
         alone = [self.sums(at[j : j + 1], duals[:, j : j + 1], sharpness)[0] for j in range(len(at))]
         return torch.stack([torch.stack([part.square().sum() for part in parts]).sum() for parts in alone])
-
-
-def _stacked_boxes(boxes: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor] | None:
-    """Return the boxes of many runs as one, which every candidate of a run has in common."""
-    if not boxes:
-        return None
-    lowest, highest = (torch.stack(ends)[:, None] for ends in zip(*boxes, strict=True))
-    return lowest, highest

@@ -9,16 +9,16 @@ import torch
 from exhume.attacks.weight_difference.problem import WeightChange
 from exhume.core.devices import has_fast_bfloat16
 from exhume.core.run_context import RunContext
-from exhume.optimise.loop import (
+from exhume.optimise import (
+    Adam,
     Decay,
-    Descent,
     Minimum,
     Objective,
     Variables,
     minimise,
     minimise_together,
-    thinned,
 )
+from exhume.optimise.outcomes import thin_history
 from exhume.records import Outcome
 
 
@@ -107,14 +107,14 @@ class Search:
     ) -> list[Minimum]:
         steps, space = self.stages[number].steps, problems[0].space
         whole, taken = (sum(one.steps for one in some) for some in (self.stages, self.stages[:number]))
-        descent = Descent(
+        descent = Adam(
             steps=steps,
             # A step of one size along fewer coordinates moves every pixel less.
             learning_rates=(self.learning_rate * (space.size / max(1, space.dimension)) ** 0.5, self.learning_rate),
             decay=self.decay,
             tolerance=self.tolerance,
             patience=self.patience,
-            coarse=min(max((self.coarse_share * whole - taken) / steps, 0.0), 1.0),
+            coarse_share=min(max((self.coarse_share * whole - taken) / steps, 0.0), 1.0),
         )
         parts = [part for start, problem in zip(starts, problems, strict=True) for part in (*start, *problem.target)]
         saved = context.saved("search", {"attack": self.about}, *parts)
@@ -159,7 +159,7 @@ def _joined(first: Minimum, second: Minimum) -> Minimum:
     """Return two descents as one; it diverged where either did."""
     return replace(
         second,
-        history=thinned(torch.cat([first.history, second.history])),
+        history=thin_history(torch.cat([first.history, second.history])),
         steps=first.steps + second.steps,
         outcome=Outcome.DIVERGED if first.outcome is Outcome.DIVERGED else second.outcome,
     )

@@ -18,7 +18,7 @@ from exhume.core.devices import has_fast_bfloat16
 from exhume.core.errors import ExhumeError, Refusal
 from exhume.core.run_context import RunContext
 from exhume.models.architecture import choose
-from exhume.optimise.loop import Decay, Minimum, Variables
+from exhume.optimise import Decay, Minimum, Variables
 from exhume.records import AttackerView, Outcome, Reconstruction, Weights, count_outputs
 
 Features = Literal["auto", "initial", "final", "midpoint", "both"]
