@@ -32,10 +32,17 @@ def test_an_attacker_cannot_be_handed_data() -> None:
 
 
 def test_importing_does_not_pull_in_what_few_need() -> None:
-    heavy = ("sklearn", "matplotlib.pyplot", "requests", "ray", "opacus")
-    probe = f"import exhume, sys; print([name for name in {heavy} if name in sys.modules])"
-    loaded = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout
-    assert loaded.strip() == "[]"
+    heavy = ("torch", "numpy", "scipy", "sklearn", "skimage", "matplotlib", "requests", "ray", "opacus")
+    for module in ("exhume", "exhume.cli"):
+        probe = f"import {module}, sys; print([name for name in {heavy} if name in sys.modules])"
+        loaded = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout
+        assert loaded.strip() == "[]", f"import {module} loads {loaded}"
+
+
+def test_a_function_may_share_its_name_with_a_package() -> None:
+    from exhume.report.html import report
+
+    assert exhume.report is report
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

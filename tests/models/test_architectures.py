@@ -10,8 +10,9 @@ from torch import nn
 
 from exhume.core.errors import ExhumeError, RecordError
 from exhume.models.architecture import Architecture
+from exhume.models.building import ACTIVATIONS
 from exhume.models.convnet import ConvNet
-from exhume.models.mlp import ACTIVATIONS, MLP
+from exhume.models.mlp import MLP
 
 
 def seeded(seed: int = 0) -> torch.Generator:

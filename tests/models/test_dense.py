@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from exhume.models.building import ACTIVATIONS
 from exhume.models.dense import dense_features, elementwise, smoothed_relu
-from exhume.models.mlp import ACTIVATIONS, MLP
+from exhume.models.mlp import MLP
 from exhume.models.structure import dense_stack
 
 

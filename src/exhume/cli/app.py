@@ -26,7 +26,6 @@ app = typer.Typer(
     help="Can somebody dig the training data out of these weights? Recover, certify, report.",
     epilog="Audit models that you own or may test.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )

@@ -1,17 +1,7 @@
 """``exhume attack``: what an attacker digs out, without a look at the data."""
 
-from pathlib import Path
-
-from exhume.attacks import Restarted
 from exhume.cli import options
-from exhume.cli.console import CommandConsole, open_console
-from exhume.cli.own_model import OwnModel, own_view
-from exhume.cli.pipeline import attack_into, choose_attacks
-from exhume.cli.run_folder import RunFolder
-from exhume.cli.summaries import merge_results, print_attack, print_start
-from exhume.core.errors import ExhumeError
-from exhume.evaluation import evaluate
-from exhume.records import AttackerView, StartEvidence
+from exhume.cli.console import open_console
 
 
 def attack_command(
@@ -38,6 +28,12 @@ def attack_command(
 
     One attack writes to the folder itself, several to a sub-folder each.
     """
+    from exhume.attacks import Restarted
+    from exhume.cli.pipeline import attack_into, choose_attacks
+    from exhume.cli.summaries import merge_results, print_attack, print_start
+    from exhume.cli.target import own_model, place_and_view
+    from exhume.evaluation import evaluate
+
     with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
         own = own_model(model, initial, final, input_shape, bounds, offset, trained_with)
         folder, view, start = place_and_view(run, out, own, console)
@@ -52,47 +48,3 @@ def attack_command(
         for place, one in found.values():
             print_attack(console, one)
             console.print(f"Kept in {place.reconstruction}; for machines, {place.result}.")
-
-
-def own_model(
-    model: str | None,
-    initial: list[str] | None,
-    final: Path | None,
-    input_shape: str | None,
-    bounds: str | None,
-    offset: str | None,
-    trained_with: list[str] | None,
-) -> OwnModel | None:
-    """Gather what was said about somebody's own network; None when nothing was."""
-    if model is None:
-        if (initial, final, input_shape, offset, trained_with) != (None, None, None, None, None):
-            raise ExhumeError(
-                "A run folder knows its own weights; --initial, --final, --input-shape, --offset and --trained-with go "
-                "with --model."
-            )
-        return None
-    return OwnModel(
-        model=model,
-        initial=tuple(initial or ()),
-        final=final,
-        input_shape=input_shape,
-        bounds=bounds,
-        offset=offset,
-        training=tuple(trained_with or ()),
-    )
-
-
-def place_and_view(
-    run: Path | None, out: Path | None, own: OwnModel | None, console: CommandConsole
-) -> tuple[RunFolder, AttackerView, StartEvidence | None]:
-    """Return where to write, what the attacker holds (the network of a run, or the owner's own), and its start."""
-    if (run is None) == (own is None):
-        raise ExhumeError("Name either a run folder or your own network (--model, --initial, --final, --input-shape).")
-    if run is not None:
-        return RunFolder(out or run), RunFolder(run).load_victim().view(), None
-    if out is None:
-        raise ExhumeError("Say where to write with --out.")
-    assert own is not None
-    with console.progress() as progress:
-        view, start = own_view(own, progress)
-    return RunFolder(out), view, start

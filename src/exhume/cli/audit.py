@@ -1,30 +1,13 @@
 """``exhume audit``: attack with all that applies, evaluate and report in one go, for people and for pipelines."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from exhume.attacks.attack import Attack
-from exhume.auditing import Condition, audit_to_json, price_defences, write_junit
-from exhume.auditing.catalogue import known_attacks
-from exhume.auditing.kept_results import is_result_of
-from exhume.auditing.measuring import measured
-from exhume.auditing.orchestrator import BUDGET_MINUTES, conduct
 from exhume.cli import options
-from exhume.cli.attack import own_model, place_and_view
-from exhume.cli.attack_settings import build_attacks, build_every
 from exhume.cli.console import open_console
 from exhume.cli.invocation import invocation
-from exhume.cli.pipeline import audit_into, load_comparison, named, run_in
-from exhume.cli.run_folder import RunFolder
-from exhume.cli.summaries import print_assessments, print_audit, print_files, print_start
-from exhume.core.devices import resolve_device
-from exhume.core.errors import ExhumeError
-from exhume.data.own import read_own
-from exhume.evaluation import lead
-from exhume.records import AttackerView, Audit, Dataset, Reconstruction
 
 CONDITION_MET, UNTESTED = 1, 3
 """Exit codes: a pipeline's condition is met; no attack applies or came to an end, so nothing is known."""
@@ -67,13 +50,28 @@ def audit_command(
     Exits with 0, with 1 if a condition of --fail-if is met, with 2 on bad input, with 3 if nothing could be tested.
     Killed or interrupted, the same command continues.
     """
+    from exhume.attacks.attack import Attack
+    from exhume.auditing import Condition, audit_to_json, price_defences, write_junit
+    from exhume.auditing.catalogue import known_attacks
+    from exhume.auditing.kept_results import is_result_of
+    from exhume.auditing.measuring import measured
+    from exhume.auditing.orchestrator import BUDGET_MINUTES, conduct
+    from exhume.cli.attack_settings import build_attacks, build_every
+    from exhume.cli.pipeline import audit_into, find_examples, named, run_in
+    from exhume.cli.run_folder import RunFolder
+    from exhume.cli.summaries import print_assessments, print_audit, print_files, print_start
+    from exhume.cli.target import own_model, place_and_view
+    from exhume.core.devices import resolve_device
+    from exhume.evaluation import lead
+    from exhume.records import Audit, Reconstruction
+
     with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
         conditions = [Condition.read(text) for text in fail_if or ()]
         own = own_model(model, initial, final, input_shape, bounds, offset, trained_with)
         wanted = named(attack)
         attacks = build_attacks(wanted, setting or ()) if wanted else build_every(setting or ())
         folder, view, start = place_and_view(run, out, own, console)
-        examples = _examples(view, run, data, train_data, holdout)
+        examples = find_examples(view, run, data, train_data, holdout)
         for condition in conditions:
             condition.check(examples)  # before attacks take their time
         print_start(console, start)
@@ -122,18 +120,3 @@ def audit_command(
                 "the training, --trained-with tells (--trained-with loss=ce)."
             )
             raise typer.Exit(UNTESTED)
-
-
-def _examples(
-    view: AttackerView, run: Path | None, data: Path | None, train_data: Path | None, holdout: Path | None
-) -> Dataset | None:
-    """Load what to compare with, from wherever it was said to be."""
-    if train_data is not None:
-        if data is not None or run is not None:
-            raise ExhumeError("--train-data and --holdout go with --model alone; a run folder has its own data.")
-        return read_own(train_data, holdout, input_shape=view.input_shape, bounds=view.bounds, offset=view.offset)
-    if holdout is not None:
-        raise ExhumeError("--holdout is what --train-data is measured against; name both.")
-    if data is not None:
-        return load_comparison(data, view)
-    return None if run is None else RunFolder(run).load_data()

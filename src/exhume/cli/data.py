@@ -7,10 +7,6 @@ import typer
 
 from exhume.cli import options
 from exhume.cli.console import open_console
-from exhume.cli.run_folder import RunFolder
-from exhume.core.json_values import to_json_value
-from exhume.core.storage import write_json
-from exhume.data import available, fetch, load
 
 app = typer.Typer(help="List, fetch and look at data.", no_args_is_help=True)
 
@@ -27,6 +23,10 @@ def list_sources(
     debug: options.DebugOption = False,
 ) -> None:
     """List the known sources and whether each is here."""
+    from exhume.cli.run_folder import RunFolder
+    from exhume.core.storage import write_json
+    from exhume.data import available
+
     with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
         sources = available(data_dir)
         result = {"sources": [vars(source) for source in sources]}
@@ -52,6 +52,8 @@ def fetch_source(
     debug: options.DebugOption = False,
 ) -> None:
     """Download a source from its publisher and check it against the published checksums."""
+    from exhume.data import fetch
+
     with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
         with console.progress() as progress:
             folder = fetch(name, out or data_dir, progress)
@@ -76,6 +78,10 @@ def show(
     debug: options.DebugOption = False,
 ) -> None:
     """Say what training, held-out and test examples would be drawn; with --out, keep them in data.safetensors."""
+    from exhume.cli.run_folder import RunFolder
+    from exhume.core.json_values import to_json_value
+    from exhume.data import load
+
     with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
         data = load(
             name, classes=classes, size=size, test=test, seed=seed, centre=centre, label=label, data_dir=data_dir

@@ -2,15 +2,9 @@
 
 from pathlib import Path
 
-from exhume.auditing import audit_to_json
-from exhume.auditing.measuring import measured
 from exhume.cli import options
 from exhume.cli.console import open_console
-from exhume.cli.pipeline import TrainingRequest, attack_into, audit_into, choose_attacks, train_into
-from exhume.cli.run_folder import RunFolder
-from exhume.cli.summaries import print_audit, print_files, print_training
 from exhume.models.mlp import MLP
-from exhume.records import Audit
 
 FACES = 40
 
@@ -25,6 +19,13 @@ def demo(
     debug: options.DebugOption = False,
 ) -> None:
     """Train a face detector on bundled photographs, then dig the photographs out of its weights."""
+    from exhume.auditing import audit_to_json
+    from exhume.auditing.measuring import measured
+    from exhume.cli.pipeline import TrainingRequest, attack_into, audit_into, choose_attacks, train_into
+    from exhume.cli.run_folder import RunFolder
+    from exhume.cli.summaries import print_audit, print_files, print_training
+    from exhume.records import Audit
+
     with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
         folder = RunFolder(out)
         request = TrainingRequest(

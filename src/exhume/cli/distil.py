@@ -9,17 +9,9 @@ import typer
 from exhume.cli import options
 from exhume.cli.console import open_console
 from exhume.cli.options import DATA, MODEL
-from exhume.cli.run_folder import RunFolder
 from exhume.core.errors import ExhumeError
-from exhume.core.storage import write_json
 from exhume.core.text import count_noun
-from exhume.data import load
-from exhume.distillation import KIP, RKIP, Distillation, RKIPFinite, distil
-from exhume.evaluation import find_copies
-from exhume.kernels import InfiniteNTK
 from exhume.models.mlp import MLP
-from exhume.report.distilled import beside_nearest
-from exhume.report.figures import save_figure
 
 METHOD = "Distillation"
 ACCOUNT = "distilled.json"
@@ -69,10 +61,35 @@ def distil_command(
 
     Interrupted, the same command continues.
     """
+    from exhume.cli.run_folder import RunFolder
+    from exhume.core.storage import write_json
+    from exhume.data import load
+    from exhume.distillation import KIP, RKIP, Distillation, RKIPFinite, distil
+    from exhume.evaluation import find_copies
+    from exhume.kernels import InfiniteNTK
+    from exhume.report.distilled import beside_nearest
+    from exhume.report.figures import save_figure
+
     with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
         model = MLP(width=width, depth=depth)
-        settings = {"labels": labels, "noise": noise, "min_distance": min_distance, "coordinates": coordinates}
-        chosen = _method(method, model, size=distilled, steps=steps, **settings)
+        settings: dict[str, Any] = {
+            "labels": labels,
+            "noise": noise,
+            "min_distance": min_distance,
+            "coordinates": coordinates,
+        }
+        given: dict[str, Any] = {} if steps is None else {"steps": steps}
+        chosen: Distillation
+        if method == "rkip-finite":
+            if settings != {"labels": "fixed", "noise": 0.0, "min_distance": None, "coordinates": "values"}:
+                raise ExhumeError(
+                    "rkip-finite takes neither --labels, --noise, --min-distance nor --coordinates; choose rkip or kip."
+                )
+            finite = RKIPFinite(size=distilled, model=model)
+            chosen = replace(finite, attack=replace(finite.attack, **given))
+        else:
+            kind = {"kip": KIP, "rkip": RKIP}[method]
+            chosen = kind(size=distilled, kernel=InfiniteNTK.of(model), **settings, **given)
         real = load(data, classes=classes, size=size, label=label, centre=centre, data_dir=data_dir, seed=seed)
         folder = RunFolder(out)
         if folder.victim.exists() and not (folder.path / ACCOUNT).exists():
@@ -103,16 +120,3 @@ def distil_command(
         console.print(copies.sentence, style="bold")
         console.print(f"Kept in {folder.data}; for machines, {folder.path / ACCOUNT}.")
         console.print(f"Next: exhume train --data {folder.path}")
-
-
-def _method(name: str, model: MLP, *, size: int, steps: int | None, **settings: Any) -> Distillation:
-    given: dict[str, Any] = {} if steps is None else {"steps": steps}
-    if name == "rkip-finite":
-        if settings != {"labels": "fixed", "noise": 0.0, "min_distance": None, "coordinates": "values"}:
-            raise ExhumeError(
-                "rkip-finite takes neither --labels, --noise, --min-distance nor --coordinates; choose rkip or kip."
-            )
-        finite = RKIPFinite(size=size, model=model)
-        return replace(finite, attack=replace(finite.attack, **given))
-    kind = {"kip": KIP, "rkip": RKIP}[name]
-    return kind(size=size, kernel=InfiniteNTK.of(model), **settings, **given)

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 import typer
 
 Device = Literal["auto", "cpu", "cuda"]
+Preset = Literal["smoke", "cpu", "gpu", "paper"]
+"""As in :mod:`exhume.studies`, which takes seconds to import."""
 
 OptionalRun = Annotated[
     Path | None,

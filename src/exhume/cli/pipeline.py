@@ -1,14 +1,14 @@
 """The steps that commands are made of: train into a folder, attack into it, audit it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from exhume.attacks.attack import Attack
 from exhume.auditing import audit_to_json
-from exhume.auditing.catalogue import by_cost, known_attacks
+from exhume.auditing.catalogue import by_cost, dashed, known_attacks
 from exhume.auditing.kept_results import load_kept, request_digest, run_or_reuse
 from exhume.cli.attack_settings import build_attacks, build_every
 from exhume.cli.console import CommandConsole
@@ -18,11 +18,15 @@ from exhume.core.json_values import to_json_value
 from exhume.core.run_context import OutOfTime
 from exhume.core.storage import write_json
 from exhume.data import load
+from exhume.data.own import read_own
 from exhume.evaluation import evaluate, lead
 from exhume.models.architecture import Architecture
 from exhume.records import AttackerView, Audit, Dataset, Reconstruction, Victim
 from exhume.report import report, save_figures
 from exhume.training import Training, train
+
+ITSELF = "-in-run-folder"
+"""Tells what lies in a run folder itself from what the same attack left in a sub-folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,3 +204,29 @@ def load_comparison(path: Path, view: AttackerView | None) -> Dataset:
     if view is not None and data.input_shape != view.input_shape:
         raise DataError(f"{path} holds examples of shape {data.input_shape}, the network takes {view.input_shape}.")
     return data
+
+
+def find_examples(
+    view: AttackerView, run: Path | None, data: Path | None, train_data: Path | None, holdout: Path | None
+) -> Dataset | None:
+    """Load what to compare with, from wherever it was said to be."""
+    if train_data is not None:
+        if data is not None or run is not None:
+            raise ExhumeError("--train-data and --holdout go with --model alone; a run folder has its own data.")
+        return read_own(train_data, holdout, input_shape=view.input_shape, bounds=view.bounds, offset=view.offset)
+    if holdout is not None:
+        raise ExhumeError("--holdout is what --train-data is measured against; name both.")
+    if data is not None:
+        return load_comparison(data, view)
+    return None if run is None else RunFolder(run).load_data()
+
+
+def name_attack(place: RunFolder, taken: Collection[str]) -> str:
+    """Return the name of the attack that wrote to the run folder itself, from how the attack describes itself.
+
+    Restarts go by the name of what was restarted. What the same attack left in a sub-folder of its name is another
+    result (by ``exhume audit``, say), and both stay.
+    """
+    described = place.load_reconstruction().attack.removeprefix("Restarted(attack=")
+    name = dashed(described.partition("(")[0]) or "attack"
+    return f"{name}{ITSELF}" if name in taken else name

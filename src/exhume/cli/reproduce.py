@@ -8,10 +8,7 @@ import typer
 
 from exhume.cli import options
 from exhume.cli.console import open_console
-from exhume.cli.run_folder import RunFolder
 from exhume.core.errors import ExhumeError
-from exhume.studies import STUDIES, Preset, named
-from exhume.studies.study import read_result
 
 SHARED = "shared-cells"
 """The folder beside the studies for what several of them measure: run together, figures share their networks."""
@@ -24,7 +21,7 @@ def reproduce_command(
     ] = None,
     *,
     preset: Annotated[
-        Preset,
+        options.Preset,
         typer.Option(
             "--preset", help="How much of a study to run: seconds, minutes, minutes on a GPU, or what the paper did."
         ),
@@ -42,6 +39,10 @@ def reproduce_command(
     measures all that its --preset holds. Of several studies, one that cannot run (its data are not here, say) keeps no
     other from running.
     """
+    from exhume.cli.run_folder import RunFolder
+    from exhume.studies import STUDIES, named
+    from exhume.studies.study import read_result
+
     with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
         studies = named(names or (), STUDIES)
         if not names:

@@ -8,9 +8,6 @@ import typer
 from exhume.cli import options
 from exhume.cli.console import open_console
 from exhume.cli.options import DATA, MODEL, TRAINING
-from exhume.cli.pipeline import TrainingRequest, train_into, training_account
-from exhume.cli.run_folder import RunFolder
-from exhume.cli.summaries import print_training
 from exhume.models.architecture import Architecture
 from exhume.models.convnet import ConvNet
 from exhume.models.mlp import MLP, Activation, Bias, Parameterisation
@@ -82,6 +79,10 @@ def train_command(
 
     Interrupted, the same command continues; finished, it finds what is there.
     """
+    from exhume.cli.pipeline import TrainingRequest, train_into, training_account
+    from exhume.cli.run_folder import RunFolder
+    from exhume.cli.summaries import print_training
+
     with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
         model: Architecture
         if architecture == "mlp":

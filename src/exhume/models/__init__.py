@@ -1,1 +1,6 @@
 """Networks: settings that build modules, and what can be read off a module's structure."""
+
+from exhume.models.convnet import ConvNet
+from exhume.models.mlp import MLP
+
+__all__ = ["MLP", "ConvNet"]

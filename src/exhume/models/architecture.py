@@ -3,13 +3,13 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from exhume.core.errors import ExhumeError, RecordError
 from exhume.core.text import first_sentence
+
+if TYPE_CHECKING:  # settings load without torch, so that the command line starts quickly
+    import torch
 
 
 def choose(setting: str, value: str, known: Collection[str]) -> None:
@@ -36,7 +36,9 @@ class Architecture(ABC):
         Architecture._kinds[cls.__name__] = cls
 
     @abstractmethod
-    def build(self, input_shape: tuple[int, ...], outputs: int, generator: torch.Generator | None = None) -> nn.Module:
+    def build(
+        self, input_shape: tuple[int, ...], outputs: int, generator: "torch.Generator | None" = None
+    ) -> "torch.nn.Module":
         """Build a freshly initialised float32 module on the CPU, drawing every weight from ``generator``."""
 
     def describe(self) -> dict[str, Any]:

@@ -1,45 +1,17 @@
 """Fully connected networks of any depth, in the parameterisations the papers use."""
 
-import itertools
-import math
-from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Literal, get_args
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Literal, get_args
 
 from exhume.core.errors import ExhumeError
 from exhume.models.architecture import Architecture, choose
-from exhume.models.initialisation import lecun_normal_, torch_uniform_
+
+if TYPE_CHECKING:
+    import torch
 
 Activation = Literal["relu", "leaky-relu", "softplus", "gelu", "silu", "tanh", "sigmoid", "elu", "identity"]
 Bias = Literal["all", "first", "none"]
 Parameterisation = Literal["standard", "ntk", "small-first-layer", "torch"]
-
-ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "relu": nn.ReLU,
-    "leaky-relu": nn.LeakyReLU,
-    "softplus": nn.Softplus,
-    "gelu": nn.GELU,
-    "silu": nn.SiLU,
-    "tanh": nn.Tanh,
-    "sigmoid": nn.Sigmoid,
-    "elu": nn.ELU,
-    "identity": nn.Identity,
-}
-
-
-class ScaledLinear(nn.Linear):
-    """A linear layer whose weight is multiplied by ``weight_scale`` on use: the NTK parameterisation."""
-
-    def __init__(self, in_features: int, out_features: int, bias: bool, weight_scale: float) -> None:
-        super().__init__(in_features, out_features, bias=bias)
-        self.weight_scale = weight_scale
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Apply the scaled layer."""
-        return nn.functional.linear(input, self.weight * self.weight_scale, self.bias)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +24,7 @@ class MLP(Architecture):
     only the first layer has a bias;
     ``torch`` is what ``nn.Linear`` does by itself.
 
+    >>> import torch
     >>> MLP(width=8, depth=1).build((1, 4, 4), 1)(torch.zeros(3, 1, 4, 4)).shape
     torch.Size([3, 1])
     """
@@ -69,36 +42,9 @@ class MLP(Architecture):
             choose(name, getattr(self, name), get_args(kind))
 
     def build(
-        self, input_shape: tuple[int, ...], outputs: int, generator: torch.Generator | None = None
-    ) -> nn.Sequential:
+        self, input_shape: tuple[int, ...], outputs: int, generator: "torch.Generator | None" = None
+    ) -> "torch.nn.Sequential":
         """Build the network; its layers are named ``layer1`` to ``layer{depth+1}``."""
-        sizes = [math.prod(input_shape)] + [self.width] * self.depth + [outputs]
-        parts: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
-        for index, (inputs, units) in enumerate(itertools.pairwise(sizes), start=1):
-            has_bias = self.bias == "all" or (self.bias == "first" and index == 1)
-            parts[f"layer{index}"] = self._layer(index, inputs, units, has_bias, generator)
-            if index <= self.depth:
-                parts[f"activation{index}"] = ACTIVATIONS[self.activation]()
-        return nn.Sequential(parts)
+        from exhume.models.building import build_mlp
 
-    def _layer(self, index: int, inputs: int, units: int, bias: bool, generator: torch.Generator | None) -> nn.Linear:
-        ntk = self.parameterisation == "ntk"
-        layer = ScaledLinear(inputs, units, bias, inputs**-0.5) if ntk else nn.Linear(inputs, units, bias=bias)
-        with torch.no_grad():
-            if self.parameterisation == "standard":
-                lecun_normal_(layer.weight, inputs, generator)
-            elif ntk:
-                layer.weight.normal_(generator=generator)
-            elif self.parameterisation == "small-first-layer" and index == 1:
-                layer.weight.normal_(0.0, 1e-4, generator=generator)
-            else:
-                torch_uniform_(layer.weight, inputs, generator)
-            if not bias:
-                return layer
-            if self.parameterisation in ("standard", "ntk"):
-                layer.bias.zero_()
-            elif self.parameterisation == "small-first-layer" and index == 1:
-                layer.bias.normal_(0.0, 1e-4, generator=generator)
-            else:
-                torch_uniform_(layer.bias, inputs, generator)
-        return layer
+        return build_mlp(self, input_shape, outputs, generator)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from torch import Tensor, fx, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from exhume.models.mlp import ScaledLinear
+from exhume.models.building import ScaledLinear
 
 # What only moves values around, or does nothing to a network in evaluation mode.
 _SHAPE_MODULES = (nn.Flatten, nn.Identity, _DropoutNd)

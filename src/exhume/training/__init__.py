@@ -1,8 +1,6 @@
 """Training: victims whose start, end and every setting are known."""
 
-from exhume.training.prediction import accuracy, predict
-from exhume.training.private import PrivateTraining, train_privately
-from exhume.training.settings import Training
-from exhume.training.trainer import train
+import lazy_loader
 
-__all__ = ["PrivateTraining", "Training", "accuracy", "predict", "train", "train_privately"]
+# The command line reads the settings alone, which need no torch.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -7,7 +7,6 @@ from typing import Any, Literal, get_args
 
 from exhume.core.errors import ExhumeError
 from exhume.models.architecture import choose
-from exhume.training.losses import LOSSES
 
 LossName = Literal["mse", "huber", "bce", "ce"]
 Optimiser = Literal["sgd", "adam"]
@@ -87,6 +86,8 @@ class Training:
             examples: the size of the training set.
             fast_lr: finds the learning rate of the fast schedule for this network and these data, if that is needed.
         """
+        from exhume.training.losses import LOSSES  # loads torch, which settings alone do not need
+
         paper = self.schedule == "paper"
         batch_size = None if self.batch_size is None or self.batch_size >= examples else self.batch_size
         steps = self.steps

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from exhume.models.mlp import ScaledLinear
+from exhume.models.building import ScaledLinear
 from exhume.models.tangent import change_from, outputs_of, response
 from exhume.training.losses import LOSSES, Loss
 from exhume.training.settings import Training

@@ -1,0 +1,48 @@
+from . import attacks
+from .auditing import assess, audit, find_base, find_seed
+from .core.errors import DataError, ExhumeError, RecordError, Refusal, WeightsError
+from .core.weight_files import load_weights
+from .data import load
+from .distillation import KIP, RKIP, RKIPFinite, distil
+from .evaluation import evaluate, find_copies, verdict
+from .models import MLP, ConvNet
+from .records import AttackerView, Audit, Dataset, Evaluation, Outcome, Reconstruction, Split, Victim
+from .report import report, save_figures
+from .training import train
+from .version import __version__
+
+__all__ = [
+    "KIP",
+    "MLP",
+    "RKIP",
+    "AttackerView",
+    "Audit",
+    "ConvNet",
+    "DataError",
+    "Dataset",
+    "Evaluation",
+    "ExhumeError",
+    "Outcome",
+    "RKIPFinite",
+    "Reconstruction",
+    "RecordError",
+    "Refusal",
+    "Split",
+    "Victim",
+    "WeightsError",
+    "__version__",
+    "assess",
+    "attacks",
+    "audit",
+    "distil",
+    "evaluate",
+    "find_base",
+    "find_copies",
+    "find_seed",
+    "load",
+    "load_weights",
+    "report",
+    "save_figures",
+    "train",
+    "verdict",
+]
