@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from exhume.kernels import empirical_ntk, kernel_distance
-from exhume.models.tangent import outputs_of, response
+from exhume.models.tangent import compute_outputs, jacobian_vector_product
 from exhume.records import AttackerView, Dataset, Split
 
 
@@ -62,9 +62,9 @@ def accuracy(view: AttackerView, data: Dataset, split: Split) -> float:
     with torch.no_grad():
         if view.linearised and view.initial is not None:
             change = {name: view.final[name] - start for name, start in view.initial.items()}
-            outputs = sum(response(model, view.initial, inputs, change))
+            outputs = sum(jacobian_vector_product(model, view.initial, inputs, change))
         else:
-            outputs = outputs_of(model, view.final, inputs)
+            outputs = compute_outputs(model, view.final, inputs)
     assert isinstance(outputs, Tensor)
     predicted = outputs.argmax(1) if outputs.shape[1] > 1 else (outputs[:, 0] > 0).long()
     return float((predicted.cpu() == split.labels.cpu()).double().mean())

@@ -22,7 +22,7 @@ from exhume.gradient_sums.dense import DenseSums, Pullback, Sharpness, Sums, Tar
 from exhume.gradient_sums.residuals import LowRank
 from exhume.gradient_sums.smooth_relu import GatedReLU, SmoothReLU, with_smooth_relus
 from exhume.models.structure import dense_stack
-from exhume.models.tangent import outputs_of, split_weights
+from exhume.models.tangent import compute_outputs, split_weights
 from exhume.records import AttackerView, Weights
 
 
@@ -205,7 +205,7 @@ class ModuleSums:
     def outputs(self, inputs: Float[Tensor, "candidate value"]) -> Float[Tensor, "point candidate output"]:
         """Return what the network says to ``inputs`` at every point, its ReLUs sharp."""
         shaped = inputs.reshape(len(inputs), *self.input_shape)
-        return torch.stack([outputs_of(model, dict(model.state_dict()), shaped) for model in self.models])
+        return torch.stack([compute_outputs(model, dict(model.state_dict()), shaped) for model in self.models])
 
 
 def _module_sum(model: nn.Module, inputs: Tensor, duals: Tensor, sharpness: Sharpness) -> dict[str, Tensor]:
@@ -214,7 +214,7 @@ def _module_sum(model: nn.Module, inputs: Tensor, duals: Tensor, sharpness: Shar
         buffers |= {name: sharpness for name in buffers if name.rpartition(".")[2] == "sharpness"}
 
     def weighted_output(moved: dict[str, Tensor]) -> Tensor:
-        return (outputs_of(model, {**moved, **buffers}, inputs) * duals).sum()
+        return (compute_outputs(model, {**moved, **buffers}, inputs) * duals).sum()
 
     gradients: dict[str, Tensor] = torch.func.grad(weighted_output)(parameters)
     return gradients

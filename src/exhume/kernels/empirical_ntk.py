@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from exhume.models.dense import dense_products
-from exhume.models.tangent import Weights, jacobians, stack_for, sum_of
+from exhume.models.tangent import Weights, add_all, jacobians, matching_stack
 
 
 def empirical_ntk(
@@ -29,7 +29,7 @@ def empirical_ntk(
     Returns:
         The kernel, one row a left input.
     """
-    stack = stack_for(model, left)
+    stack = matching_stack(model, left)
     if stack is None:
         columns = left if right is None else right
         rows = [
@@ -38,7 +38,7 @@ def empirical_ntk(
         ]
         return torch.cat(rows)
     layers = dense_products(stack, weights, left, right)
-    return sum_of(below * torch.einsum("ciu,cju->ij", b, other) for below, b, other in layers)
+    return add_all(below * torch.einsum("ciu,cju->ij", b, other) for below, b, other in layers)
 
 
 def kernel_distance(before: Float[Tensor, "n m"], after: Float[Tensor, "n m"]) -> Float[Tensor, ""]:

@@ -1,11 +1,12 @@
-"""What every architecture is: frozen settings that build a module, and that a file can name."""
+"""The base of every architecture: frozen settings that build a module and that files store by name."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from exhume.core.errors import ExhumeError, RecordError
+from exhume.core.settings import settings
 from exhume.core.text import first_sentence
 
 if TYPE_CHECKING:  # settings load without torch, so that the command line starts quickly
@@ -23,11 +24,11 @@ def choose(setting: str, value: str, known: Collection[str]) -> None:
         raise ExhumeError(f"There is no {setting} {value!r}; choose from {', '.join(known)}.")
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class Architecture(ABC):
-    """Settings of a network, complete but for the shapes at its two ends.
+    """Settings of a network, all but the shapes of its inputs and outputs.
 
-    A subclass is a frozen dataclass whose fields are plain JSON values; its name is how files refer to it.
+    Fields of a subclass are JSON values. Files refer to a subclass by its class name.
     """
 
     _kinds: ClassVar[dict[str, type["Architecture"]]] = {}
@@ -42,20 +43,24 @@ class Architecture(ABC):
         """Build a freshly initialised float32 module on the CPU, drawing every weight from ``generator``."""
 
     def describe(self) -> dict[str, Any]:
-        """Return the settings as JSON values, with the name of the kind under ``kind``."""
+        """Return the settings as JSON values, with the class name under ``kind``."""
         return {"kind": type(self).__name__, **asdict(self)}
 
     @staticmethod
     def from_description(description: Mapping[str, Any]) -> "Architecture":
-        """Rebuild an architecture from what :meth:`describe` returned."""
-        settings = dict(description)
-        kind = settings.pop("kind", None)
+        """Rebuild an architecture from what :meth:`describe` returned.
+
+        Raises:
+            RecordError: when the class is unknown or its settings do not fit.
+        """
+        values = dict(description)
+        kind = values.pop("kind", None)
         known = Architecture._kinds.get(str(kind))
         if known is None:
             raise RecordError(
                 f"The file names an unknown architecture {kind!r}; known are {sorted(Architecture._kinds)}."
             )
         try:
-            return known(**settings)
-        except TypeError as error:
+            return known(**values)
+        except ExhumeError as error:
             raise RecordError(f"The settings of {kind} in the file do not fit: {first_sentence(error)}.") from error

@@ -8,25 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from exhume.core.errors import ExhumeError
+from exhume.models.activations import ACTIVATIONS
 from exhume.models.convnet import ConvNet
 from exhume.models.initialisation import lecun_normal_, torch_uniform_
 from exhume.models.mlp import MLP
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "relu": nn.ReLU,
-    "leaky-relu": nn.LeakyReLU,
-    "softplus": nn.Softplus,
-    "gelu": nn.GELU,
-    "silu": nn.SiLU,
-    "tanh": nn.Tanh,
-    "sigmoid": nn.Sigmoid,
-    "elu": nn.ELU,
-    "identity": nn.Identity,
-}
-
 
 class ScaledLinear(nn.Linear):
-    """A linear layer whose weight is multiplied by ``weight_scale`` on use: the NTK parameterisation."""
+    """A linear layer that multiplies its weight by ``weight_scale`` on use: the NTK parameterisation."""
 
     def __init__(self, in_features: int, out_features: int, bias: bool, weight_scale: float) -> None:
         super().__init__(in_features, out_features, bias=bias)
@@ -86,10 +75,12 @@ def build_convnet(
         ExhumeError: when inputs are no images, or too small for the depth.
     """
     if len(input_shape) != 3:
-        raise ExhumeError(f"A ConvNet takes pictures (channels, height, width), not inputs of shape {input_shape}.")
+        raise ExhumeError(f"A ConvNet takes images (channels, height, width), not inputs of shape {input_shape}.")
     below, height, width = input_shape
     if min(height, width) < 2**settings.depth:
-        raise ExhumeError(f"Pictures of {height}×{width} are too small for {settings.depth} halvings; lower the depth.")
+        raise ExhumeError(
+            f"Images of {height}×{width} pixels are too small to halve {settings.depth} times; lower the depth."
+        )
     parts: OrderedDict[str, nn.Module] = OrderedDict()
     for index in range(1, settings.depth + 1):
         convolution = nn.Conv2d(below, settings.channels, 3, padding=1, bias=settings.bias)

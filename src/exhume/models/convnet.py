@@ -1,39 +1,33 @@
-"""A small convolutional network for pictures from 8×8 up."""
+"""A small convolutional network for images of 8×8 pixels or more."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
-from exhume.core.errors import ExhumeError
-from exhume.models.architecture import Architecture, choose
+from pydantic import PositiveInt
+
+from exhume.core.settings import settings
+from exhume.models.architecture import Architecture
 from exhume.models.mlp import Activation
 
 if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class ConvNet(Architecture):
-    """``depth`` blocks of a 3×3 convolution, an activation and 2×2 average pooling, then a linear read-out.
+    """``depth`` blocks of a 3×3 convolution, an activation and 2×2 average pooling, then a linear output layer.
 
     Weights are LeCun-normal and biases zero, as in the standard :class:`~exhume.models.mlp.MLP`. There is no batch
-    normalisation, so that every output depends on its own input alone.
+    normalisation, so an output depends on its own input only.
 
     >>> import torch
     >>> ConvNet(channels=4).build((3, 32, 32), 10)(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 10])
     """
 
-    channels: int = 32
-    depth: int = 2
+    channels: PositiveInt = 32
+    depth: PositiveInt = 2
     activation: Activation = "relu"
     bias: bool = True
-
-    def __post_init__(self) -> None:
-        if self.channels < 1 or self.depth < 1:
-            raise ExhumeError(
-                f"A ConvNet needs at least one channel and one block, not {self.channels} and {self.depth}."
-            )
-        choose("activation", self.activation, get_args(Activation))
 
     def build(
         self, input_shape: tuple[int, ...], outputs: int, generator: "torch.Generator | None" = None

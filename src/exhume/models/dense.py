@@ -1,112 +1,53 @@
-"""The tangent features of dense stacks in closed form: what each layer hears from below and from above.
+"""The gradients of dense stacks in closed form, from the inputs and the back-propagated signals of each layer.
 
-With layer inputs ``A`` and back-propagated signals ``B``, the gradient of output ``c`` at example ``j`` by the weight
-of layer ``l`` is the outer product ``B_l[c, j] ⊗ A_{l−1}[j]`` (times the layer's scale), and by its bias ``B_l[c, j]``.
-Every sum over examples and every inner product of gradients follows from these two by matrix products; no framework
-graph needs to be differentiated twice.
+With layer inputs ``A`` and signals ``B``, the gradient of output ``c`` at example ``j`` with respect to the weight of
+layer ``l`` is the outer product ``B_l[c, j] ⊗ A_{l−1}[j]`` (times the layer's scale), and with respect to its bias
+``B_l[c, j]``. Sums over examples and inner products of gradients follow by matrix products.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from exhume.models.structure import DenseLayer, DenseStack
-
-
-@dataclass(frozen=True)
-class Nonlinearity:
-    """An elementwise function and what stands for its derivative; an attack may smooth either."""
-
-    value: Callable[[Tensor], Tensor]
-    slope: Callable[[Tensor], Tensor]
-
-
-def _step(inputs: Tensor) -> Tensor:
-    return (inputs > 0).to(inputs.dtype)
-
-
-def elementwise(function: Callable[[Tensor], Tensor]) -> Nonlinearity:
-    """Return an elementwise function with its exact derivative.
-
-    >>> elementwise(nn.Tanh()).slope(torch.zeros(2))
-    tensor([1., 1.])
-    """
-    if isinstance(function, nn.ReLU):
-        return Nonlinearity(functional.relu, _step)
-
-    def slope(inputs: Tensor) -> Tensor:
-        # Elementwise, so a push of ones through the function is the derivative at every entry.
-        tangent: Tensor = torch.func.jvp(function, (inputs,), (torch.ones_like(inputs),))[1]
-        return tangent
-
-    return Nonlinearity(function, slope)
-
-
-def smoothed_relu(sharpness: float) -> Nonlinearity:
-    """Return ``log(1 + exp(β z))/β``, which has a second derivative and tends to ReLU as ``β`` grows.
-
-    >>> smoothed_relu(200.0).value(torch.tensor([-1.0, 1.0]))
-    tensor([0., 1.])
-    """
-    return Nonlinearity(
-        # Beyond the threshold the function is the identity to within exp(−40), below float64's resolution.
-        value=lambda inputs: functional.softplus(inputs, beta=sharpness, threshold=40.0),
-        slope=lambda inputs: torch.sigmoid(sharpness * inputs),
-    )
-
-
-def scaled_weight(layer: DenseLayer, weights: Mapping[str, Tensor]) -> Float[Tensor, "units units_below"]:
-    """Return the matrix a layer multiplies by, without a copy where there is nothing to scale."""
-    weight = weights[layer.weight]
-    return weight if layer.weight_scale == 1.0 else weight * layer.weight_scale
+from exhume.models.structure import DenseStack
 
 
 def dense_features(
-    stack: DenseStack,
-    weights: Mapping[str, Tensor],
-    inputs: Float[Tensor, "example ..."],
-    activation: Nonlinearity | None = None,
+    stack: DenseStack, weights: Mapping[str, Tensor], inputs: Float[Tensor, "example ..."]
 ) -> tuple[list[Float[Tensor, "example _"]], list[Float[Tensor, "output example _"]]]:
     """Run a dense stack forwards and backwards over a batch.
 
     Args:
         stack: which weights belong to which layer.
         weights: the weights, by name.
-        inputs: what the network takes; flattened here.
-        activation: instead of the stack's own.
+        inputs: network inputs; flattened here.
 
     Returns:
         The inputs ``A_0 … A_{L−1}`` of the ``L`` layers, and the signals ``B_1 … B_L``: the derivatives of each output
-        with respect to each layer's pre-activations. All are differentiable functions of inputs and weights.
+        with respect to each layer's pre-activations. Both are differentiable in inputs and weights.
     """
-    activation = activation or elementwise(stack.apply)
-    heard = [inputs.flatten(1)]
+    layer_inputs = [inputs.flatten(1)]
     slopes: list[Tensor] = []
-    scaled = [scaled_weight(layer, weights) for layer in stack.layers]
-    for layer, weight in zip(stack.layers[:-1], scaled, strict=False):
-        sums = functional.linear(heard[-1], weight, None if layer.bias is None else weights[layer.bias])
-        heard.append(activation.value(sums))
-        slopes.append(activation.slope(sums))
-    outputs = len(scaled[-1])
-    unit = torch.eye(outputs, dtype=heard[0].dtype, device=heard[0].device)
+    # No copy where there is nothing to scale.
+    matrices = [
+        weights[layer.weight] if layer.weight_scale == 1.0 else weights[layer.weight] * layer.weight_scale
+        for layer in stack.layers
+    ]
+    for layer, matrix in zip(stack.layers[:-1], matrices, strict=False):
+        sums = functional.linear(layer_inputs[-1], matrix, None if layer.bias is None else weights[layer.bias])
+        # The activation is elementwise, so pushing ones through it gives its derivative at every entry.
+        values, slope = torch.func.jvp(stack.apply, (sums,), (torch.ones_like(sums),))
+        layer_inputs.append(values)
+        slopes.append(slope)
+    outputs = len(matrices[-1])
+    unit = torch.eye(outputs, dtype=layer_inputs[0].dtype, device=layer_inputs[0].device)
     signals = [unit[:, None, :].expand(outputs, len(inputs), outputs)]
-    for weight, slope in zip(reversed(scaled[1:]), reversed(slopes), strict=True):
-        signals.append(signals[-1] @ weight * slope)
-    return heard, signals[::-1]
-
-
-def dense_outputs(
-    stack: DenseStack, weights: Mapping[str, Tensor], last_inputs: Float[Tensor, "example units"]
-) -> Float[Tensor, "example output"]:
-    """Return the outputs from what the last layer hears, ``A_{L−1}``."""
-    last = stack.layers[-1]
-    return functional.linear(
-        last_inputs, scaled_weight(last, weights), None if last.bias is None else weights[last.bias]
-    )
+    for matrix, slope in zip(reversed(matrices[1:]), reversed(slopes), strict=True):
+        signals.append(signals[-1] @ matrix * slope)
+    return layer_inputs, signals[::-1]
 
 
 def dense_products(
@@ -115,8 +56,8 @@ def dense_products(
     left: Float[Tensor, "left ..."],
     right: Float[Tensor, "right ..."] | None = None,
 ) -> Iterator[tuple[Float[Tensor, "left right"], Float[Tensor, "output left _"], Float[Tensor, "output right _"]]]:
-    """Yield the factors of the tangent kernel, layer by layer: ``A A'ᵀ + 1`` (the 1 with a bias), ``B`` and ``B'``."""
-    heard, signals = dense_features(stack, weights, left)
-    others = (heard, signals) if right is None else dense_features(stack, weights, right)
-    for layer, a, b, other_a, other_b in zip(stack.layers, heard, signals, *others, strict=True):
+    """Yield the factors of the tangent kernel per layer: ``A A'ᵀ + 1`` (the 1 with a bias), ``B`` and ``B'``."""
+    layer_inputs, signals = dense_features(stack, weights, left)
+    others = (layer_inputs, signals) if right is None else dense_features(stack, weights, right)
+    for layer, a, b, other_a, other_b in zip(stack.layers, layer_inputs, signals, *others, strict=True):
         yield layer.weight_scale**2 * (a @ other_a.T) + (layer.bias is not None), b, other_b

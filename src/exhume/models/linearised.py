@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 
 class Linearised(nn.Module):
-    """``f(x; θ0) + ∂f(x; θ0)·(θ − θ0)``: a network that is linear in its weights, expanded where ``module`` stands.
+    """``f(x; θ0) + ∂f(x; θ0)·(θ − θ0)``: a network that is linear in its weights, expanded around those of ``module``.
 
-    ``start`` keeps ``θ0`` for good; the parameters of ``module`` are ``θ``, under their own names, and train as usual.
+    ``start`` holds ``θ0``, which never changes; the parameters of ``module`` are ``θ`` and train as usual.
 
     >>> lazy = Linearised(nn.Linear(2, 1))
     >>> torch.equal(lazy(torch.ones(3, 2)), lazy.module(torch.ones(3, 2)))

@@ -1,7 +1,7 @@
-"""What can be read off a module without running it: is it a stack of dense layers, and what feeds a given layer.
+"""Read a module's structure without running it: whether it is a stack of dense layers, and what follows a layer.
 
-Read through ``torch.fx``, so a ``class Net(nn.Module)`` with ``F.relu(self.fc1(x.flatten(1)))`` is understood as well
-as an ``nn.Sequential``. What is not understood for certain is never called a dense stack.
+Modules are traced with ``torch.fx``, so a ``class Net(nn.Module)`` with ``F.relu(self.fc1(x.flatten(1)))`` is
+understood as well as an ``nn.Sequential``. A module that is not understood for certain is never called a dense stack.
 """
 
 import copy
@@ -12,36 +12,18 @@ from dataclasses import dataclass, field
 from torch import Tensor, fx, nn
 from torch.nn.modules.dropout import _DropoutNd
 
+from exhume.models.activations import MODULE_OF_FUNCTION
 from exhume.models.building import ScaledLinear
 
-# What only moves values around, or does nothing to a network in evaluation mode.
+# These only move values around, or do nothing in evaluation mode.
 _SHAPE_MODULES = (nn.Flatten, nn.Identity, _DropoutNd)
 _SHAPE_CALLS = {"flatten", "view", "reshape", "squeeze", "contiguous", "float", "to", "dropout"}
 _SIZE_CALLS = {"size", "getattr", "getitem"}
 
-# Elementwise activations without weights, by the name of the function that does the same.
-_ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "relu": nn.ReLU,
-    "relu_": nn.ReLU,
-    "relu6": nn.ReLU6,
-    "leaky_relu": nn.LeakyReLU,
-    "softplus": nn.Softplus,
-    "gelu": nn.GELU,
-    "silu": nn.SiLU,
-    "tanh": nn.Tanh,
-    "sigmoid": nn.Sigmoid,
-    "elu": nn.ELU,
-    "celu": nn.CELU,
-    "selu": nn.SELU,
-    "mish": nn.Mish,
-    "hardtanh": nn.Hardtanh,
-    "softsign": nn.Softsign,
-}
-
 
 @dataclass(frozen=True)
 class DenseLayer:
-    """One dense layer of a stack: the names of its parameters, how they are scaled on use, and its sizes."""
+    """One dense layer of a stack: the names of its parameters, the scale of its weight on use, and its sizes."""
 
     weight: str
     bias: str | None
@@ -75,7 +57,7 @@ class DenseStack:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a chain: ``kind`` is ``dense``, ``activation``, ``shape`` or ``other``; ``name`` tells which."""
+    """One step of a network; ``kind`` is ``dense``, ``activation``, ``shape`` or ``other``."""
 
     kind: str
     name: str
@@ -84,9 +66,9 @@ class Step:
 
 
 class _Tracer(fx.Tracer):
-    """Trace a module, looking inside neither leaves nor submodules that hold none of the names of interest."""
+    """Trace a module, but not the inside of leaves or of submodules without any of the names of interest."""
 
-    def __init__(self, interesting: Collection[str] | None = None) -> None:
+    def __init__(self, interesting: Collection[str] | None) -> None:
         super().__init__()
         self.interesting = interesting
 
@@ -97,17 +79,20 @@ class _Tracer(fx.Tracer):
         return self.interesting is not None and not any(name.startswith(inside) for name in self.interesting)
 
 
-def chain(model: nn.Module) -> list[Step] | None:
-    """Return the steps from input to output when each feeds only the next; None for branching or untraceable models."""
-    parameters = {name for name, _ in model.named_parameters()}
-    if isinstance(model, nn.Linear):  # a tracer looks inside its root, and a linear layer is nothing but a root
-        step = _module_step("", model, parameters)
-        return [step]
+def _trace(model: nn.Module, interesting: Collection[str] | None = None) -> fx.Graph | None:
     try:
-        graph = _Tracer().trace(model)
+        return _Tracer(interesting).trace(model)
     except Exception:  # torch.fx raises many kinds on control flow that depends on data
         return None
-    modules = dict(model.named_modules())
+
+
+def read_chain(model: nn.Module) -> list[Step] | None:
+    """Return the steps from input to output if each feeds only the next; None for branching or untraceable models."""
+    if isinstance(model, nn.Linear):  # a tracer looks inside its root, and here the root is the layer
+        return [_read_module("", model, _parameter_names(model))]
+    graph = _trace(model)
+    if graph is None:
+        return None
     steps: list[Step] = []
     sizes: set[fx.Node] = set()
     previous: fx.Node | None = None
@@ -124,49 +109,51 @@ def chain(model: nn.Module) -> list[Step] | None:
             continue
         if {other for other in node.all_input_nodes if other not in sizes} != {previous}:
             return None
-        is_module = node.op == "call_module"
-        steps.append(
-            _module_step(str(node.target), modules[str(node.target)], parameters) if is_module else _call_step(node)
-        )
+        steps.append(_read_node(node, model))
         previous = node
     return None
+
+
+def _parameter_names(model: nn.Module) -> set[str]:
+    return {name for name, _ in model.named_parameters()}
 
 
 def _called(node: fx.Node) -> str:
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
 
 
-def _module_step(name: str, module: nn.Module, parameters: set[str]) -> Step:
-    if type(module) in (nn.Linear, ScaledLinear):
-        prefix = f"{name}." if name else ""
-        weight, bias = f"{prefix}weight", None if module.bias is None else f"{prefix}bias"
-        if {weight, bias} - {None} <= parameters:  # a re-parameterised layer (weight norm, pruning) keeps others
-            scale = float(getattr(module, "weight_scale", 1.0))
-            inputs, units = int(module.in_features), int(module.out_features)  # type: ignore[arg-type]
-            return Step("dense", name, DenseLayer(weight, bias, scale, inputs, units))
-        return Step("other", name)
-    if isinstance(module, _SHAPE_MODULES):
-        return Step("shape", name)
-    if type(module) in _ACTIVATIONS.values():
-        return _activation_step(copy.deepcopy(module))
-    return Step("other", name)
-
-
-def _call_step(node: fx.Node) -> Step:
+def _read_node(node: fx.Node, model: nn.Module) -> Step:
+    if node.op == "call_module":
+        return _read_module(str(node.target), model.get_submodule(str(node.target)), _parameter_names(model))
     called = _called(node)
     if called in _SHAPE_CALLS:
         return Step("shape", called)
-    if called in _ACTIVATIONS:
-        try:  # the settings after the input stand in the order of the module's
-            return _activation_step(_ACTIVATIONS[called](*node.args[1:], **node.kwargs))
+    if called in MODULE_OF_FUNCTION:
+        try:  # the arguments after the input are in the order of the module's
+            return _activation_step(MODULE_OF_FUNCTION[called](*node.args[1:], **node.kwargs))
         except TypeError:
             return Step("other", called)
     return Step("other", called)
 
 
+def _read_module(name: str, module: nn.Module, parameters: set[str]) -> Step:
+    if isinstance(module, nn.Linear) and type(module) in (nn.Linear, ScaledLinear):
+        prefix = f"{name}." if name else ""
+        weight, bias = f"{prefix}weight", None if module.bias is None else f"{prefix}bias"
+        if {weight, bias} - {None} <= parameters:  # a re-parameterised layer (weight norm, pruning) has other names
+            scale = float(getattr(module, "weight_scale", 1.0))
+            return Step("dense", name, DenseLayer(weight, bias, scale, module.in_features, module.out_features))
+        return Step("other", name)
+    if isinstance(module, _SHAPE_MODULES):
+        return Step("shape", name)
+    if type(module) in MODULE_OF_FUNCTION.values():
+        return _activation_step(copy.deepcopy(module))
+    return Step("other", name)
+
+
 def _activation_step(module: nn.Module) -> Step:
     if hasattr(module, "inplace"):
-        module.inplace = False  # type: ignore[assignment] # the same values, and callers keep theirs
+        module.inplace = False  # type: ignore[assignment] # the same values, and callers keep their input
     return Step("activation", type(module).__name__.lower(), module=module)
 
 
@@ -176,13 +163,13 @@ def dense_stack(model: nn.Module) -> DenseStack | None:
     >>> dense_stack(nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 1))).activation
     'relu'
     """
-    steps = chain(model)
+    steps = read_chain(model)
     if steps is None or any(step.kind == "other" for step in steps):
         return None
     working = [step for step in steps if step.kind != "shape"]
     layers = tuple(step.layer for step in working if step.layer is not None)
     activations = [step.module for step in working if step.module is not None]
-    if not layers or not _sound(layers, model):
+    if not layers or not _are_distinct_and_fit(layers, model):
         return None
     pattern = [step.kind for step in working]
     if pattern == ["dense"] * len(layers):
@@ -193,8 +180,8 @@ def dense_stack(model: nn.Module) -> DenseStack | None:
     return DenseStack(layers, type(activations[0]).__name__.lower(), activations[0])
 
 
-def _sound(layers: tuple[DenseLayer, ...], model: nn.Module) -> bool:
-    """Tell whether each layer takes all of the one before, and no two share their weights."""
+def _are_distinct_and_fit(layers: tuple[DenseLayer, ...], model: nn.Module) -> bool:
+    """Return whether each layer takes the whole output of the previous one, and no two layers share weights."""
     parameters = dict(model.named_parameters(remove_duplicate=False))
     names = [name for layer in layers for name in (layer.weight, layer.bias) if name is not None]
     distinct = len({id(parameters[name]) for name in names}) == len(names)
@@ -202,9 +189,9 @@ def _sound(layers: tuple[DenseLayer, ...], model: nn.Module) -> bool:
 
 
 def first_trained(model: nn.Module, changed: Collection[str]) -> tuple[Step, Step | None] | None:
-    """Find the first step that training changed, and the only step its output feeds.
+    """Return the first step that training changed, and the only step that its output feeds.
 
-    What stands before it (frozen feature extractors of any make) and after it (branches included) does not matter.
+    The part before it (a frozen feature extractor, for example) and the part after it may be of any structure.
 
     Args:
         model: the network.
@@ -214,34 +201,24 @@ def first_trained(model: nn.Module, changed: Collection[str]) -> tuple[Step, Ste
         The step and its only successor (None where the output branches or ends); None for an untraceable model or one
         in which no module holds a changed parameter.
     """
-    parameters = {name for name, _ in model.named_parameters()}
     if isinstance(model, nn.Linear):
-        return _module_step("", model, parameters), None
-    try:
-        graph = _Tracer(changed).trace(model)
-    except Exception:  # torch.fx raises many kinds on control flow that depends on data
-        return None
-    modules = dict(model.named_modules())
-
-    def step(node: fx.Node) -> Step:
-        is_module = node.op == "call_module"
-        return _module_step(str(node.target), modules[str(node.target)], parameters) if is_module else _call_step(node)
-
-    for node in graph.nodes:
+        return _read_module("", model, _parameter_names(model)), None
+    graph = _trace(model, changed)
+    for node in () if graph is None else graph.nodes:
         if node.op == "get_attr" and str(node.target) in changed:
             return Step("other", str(node.target)), None
         if node.op == "call_module" and any(name.startswith(f"{node.target}.") for name in changed):
-            return step(node), _only_successor(node, step)
+            return _read_node(node, model), _only_successor(node, model)
     return None
 
 
-def _only_successor(node: fx.Node, step: Callable[[fx.Node], Step]) -> Step | None:
-    """Return the step that alone takes the output of ``node``, looking through what only moves values around."""
+def _only_successor(node: fx.Node, model: nn.Module) -> Step | None:
+    """Return the only step that takes the output of ``node``, skipping steps that only move values around."""
     while True:
         users = [user for user in node.users if _called(user) not in _SIZE_CALLS]
         if len(users) != 1 or users[0].op == "output":
             return None
-        following = step(users[0])
+        following = _read_node(users[0], model)
         if following.kind != "shape":
             return following
         node = users[0]

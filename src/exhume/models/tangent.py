@@ -1,8 +1,9 @@
-"""The tangent space of a network: what its outputs do when its weights move a little.
+"""The tangent space of a network: how its outputs change when its weights change a little.
 
-``J(X)`` stands for the derivatives of the outputs by the weights. It is never held whole: it acts on a change of
-weights (:func:`response`), on duals (:func:`change_from`), and its inner products with itself make the tangent kernel
-(:func:`kernel_blocks`), in closed form for dense stacks and from slices of Jacobians for any other module.
+``J(X)`` stands for the derivatives of the outputs with respect to the weights. It is never held whole: it is multiplied
+with a weight change (:func:`jacobian_vector_product`) or with duals (:func:`vector_jacobian_product`), and its inner
+products with itself make the tangent kernel (:func:`kernel_blocks`), in closed form for dense stacks and from slices of
+Jacobians for any other module.
 """
 
 import functools
@@ -17,48 +18,48 @@ from exhume.models.structure import DenseStack, dense_stack
 
 Weights = Mapping[str, Tensor]
 
-# How many numbers a slice of a Jacobian may hold: half a gigabyte in float64.
 SLICE = 2**26
+"""Most numbers in one slice of a Jacobian: half a gigabyte in float64."""
 
 
 def split_weights(model: nn.Module, weights: Weights) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Split a state dict into what training moves and what it does not (buffers)."""
-    moved = {name for name, parameter in model.named_parameters()}
+    """Split a state dict into parameters, which training changes, and buffers, which it does not."""
+    names = {name for name, _ in model.named_parameters()}
     return (
-        {name: weight.detach() for name, weight in weights.items() if name in moved},
-        {name: weight.detach() for name, weight in weights.items() if name not in moved},
+        {name: weight.detach() for name, weight in weights.items() if name in names},
+        {name: weight.detach() for name, weight in weights.items() if name not in names},
     )
 
 
-def outputs_of(
+def compute_outputs(
     model: nn.Module, weights: Weights, inputs: Float[Tensor, "example ..."]
 ) -> Float[Tensor, "example output"]:
-    """Return the outputs of ``model`` carrying ``weights``, one row an example."""
+    """Return the outputs of ``model`` with ``weights``, one row per example."""
     outputs: Tensor = torch.func.functional_call(model, dict(weights), (inputs,))
     return outputs.reshape(len(inputs), -1)
 
 
-def response(
+def jacobian_vector_product(
     model: nn.Module, weights: Weights, inputs: Float[Tensor, "example ..."], change: Weights
 ) -> tuple[Float[Tensor, "example output"], Float[Tensor, "example output"]]:
-    """Return the outputs at ``weights`` and ``J(X)·change``, by one push forward."""
-    moved, fixed = split_weights(model, weights)
-    tangents = {name: change[name].to(weight) for name, weight in moved.items()}
-    function = _function(model, fixed, inputs)
-    pushed = torch.func.jvp(function, (moved,), (tangents,))
+    """Return the outputs at ``weights``, and ``J(X)·change``."""
+    parameters, buffers = split_weights(model, weights)
+    tangents = {name: change[name].to(weight) for name, weight in parameters.items()}
+    pushed = torch.func.jvp(_function(model, buffers, inputs), (parameters,), (tangents,))
     return pushed[0], pushed[1]
 
 
-def change_from(
+def vector_jacobian_product(
     model: nn.Module,
     weights: Weights,
     inputs: Float[Tensor, "example ..."],
     duals: Float[Tensor, "example output"],
 ) -> dict[str, Tensor]:
-    """Return ``J(X)ᵀ·duals``, a change of every trained weight, by one pull back."""
-    moved, fixed = split_weights(model, weights)
-    pull: Callable[[Tensor], tuple[dict[str, Tensor]]] = torch.func.vjp(_function(model, fixed, inputs), moved)[1]
-    return pull(duals)[0]
+    """Return ``J(X)ᵀ·duals``, a change of every parameter."""
+    parameters, buffers = split_weights(model, weights)
+    function = _function(model, buffers, inputs)
+    pull_back: Callable[[Tensor], tuple[dict[str, Tensor]]] = torch.func.vjp(function, parameters)[1]
+    return pull_back(duals)[0]
 
 
 def kernel_blocks(
@@ -67,11 +68,11 @@ def kernel_blocks(
     left: Float[Tensor, "left ..."],
     right: Float[Tensor, "right ..."] | None = None,
 ) -> Float[Tensor, "left output right output"]:
-    """Return the tangent kernel between every output at every left and every output at every right input."""
-    stack = stack_for(model, left)
+    """Return the tangent kernel between every output at every left input and every output at every right input."""
+    stack = matching_stack(model, left)
     if stack is not None:
         layers = dense_products(stack, weights, left, right)
-        return sum_of(below[:, None, :, None] * torch.einsum("ciu,dju->icjd", b, c) for below, b, c in layers)
+        return add_all(below[:, None, :, None] * torch.einsum("ciu,dju->icjd", b, c) for below, b, c in layers)
     columns = left if right is None else right
     rows = [
         torch.cat([torch.einsum("icp,jdp->icjd", a, b) for b in jacobians(model, weights, columns)], 2)
@@ -80,13 +81,13 @@ def kernel_blocks(
     return torch.cat(rows)
 
 
-def sum_of(terms: Iterable[Tensor]) -> Tensor:
-    """Add tensors, holding no more than two."""
+def add_all(terms: Iterable[Tensor]) -> Tensor:
+    """Add tensors of an iterator, with at most two of them in memory."""
     return functools.reduce(torch.add, terms)
 
 
-def stack_for(model: nn.Module, inputs: Float[Tensor, "example ..."]) -> DenseStack | None:
-    """Return the dense stack a model is, when it takes inputs of this size whole."""
+def matching_stack(model: nn.Module, inputs: Float[Tensor, "example ..."]) -> DenseStack | None:
+    """Return the model's dense stack, if it is one and takes whole inputs of this size."""
     stack = dense_stack(model)
     return stack if stack is not None and stack.input_size == inputs[0].numel() else None
 
@@ -94,18 +95,18 @@ def stack_for(model: nn.Module, inputs: Float[Tensor, "example ..."]) -> DenseSt
 def jacobians(
     model: nn.Module, weights: Weights, inputs: Float[Tensor, "example ..."]
 ) -> Iterator[Float[Tensor, "slice output parameter"]]:
-    """Return ``J`` in slices of as many examples as fit in memory, with all weights in one flat row."""
-    moved, fixed = split_weights(model, weights)
+    """Yield ``J`` in slices of as many examples as fit in memory, with all parameters in one flat row."""
+    parameters, buffers = split_weights(model, weights)
 
-    def single(parameters: dict[str, Tensor], one: Tensor) -> Tensor:
-        return _function(model, fixed, one[None])(parameters)[0]
+    def single(moved: dict[str, Tensor], one: Tensor) -> Tensor:
+        return _function(model, buffers, one[None])(moved)[0]
 
-    outputs = outputs_of(model, weights, inputs[:1]).shape[1]
-    size = outputs * sum(weight.numel() for weight in moved.values())
+    outputs = compute_outputs(model, weights, inputs[:1]).shape[1]
+    size = outputs * sum(weight.numel() for weight in parameters.values())
     for some in torch.split(inputs, max(1, SLICE // size)):
-        tree = torch.func.vmap(torch.func.jacrev(single), (None, 0))(moved, some)
+        tree = torch.func.vmap(torch.func.jacrev(single), (None, 0))(parameters, some)
         yield torch.cat([part.reshape(len(some), outputs, -1) for part in tree.values()], 2)
 
 
-def _function(model: nn.Module, fixed: Weights, inputs: Tensor) -> Callable[[dict[str, Tensor]], Tensor]:
-    return lambda moved: outputs_of(model, {**moved, **fixed}, inputs)
+def _function(model: nn.Module, buffers: Weights, inputs: Tensor) -> Callable[[dict[str, Tensor]], Tensor]:
+    return lambda parameters: compute_outputs(model, {**parameters, **buffers}, inputs)

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from scipy.optimize import nnls
 from torch import Tensor
 
-from exhume.models.tangent import change_from, kernel_blocks, response, split_weights
+from exhume.models.tangent import jacobian_vector_product, kernel_blocks, split_weights, vector_jacobian_product
 from exhume.records import Dataset, Victim
 from exhume.training.losses import LOSSES
 from exhume.training.prediction import predict
@@ -65,12 +65,12 @@ def kkt_report(victim: Victim, data: Dataset) -> KktReport:
     inputs = view.to_model(data.train.inputs.double())
     weights, _ = split_weights(model, final)
     size = sum(float(weight.square().sum()) for weight in weights.values())
-    along = response(model, final, inputs, weights)[1]
+    along = jacobian_vector_product(model, final, inputs, weights)[1]
     outputs = along.shape[1]
     kernel = kernel_blocks(model, final, inputs).reshape(along.numel(), along.numel())
     kernel = kernel + JITTER * kernel.diagonal().mean() * torch.eye(len(kernel), dtype=kernel.dtype)
     best = torch.linalg.solve(kernel, along.reshape(-1, 1)).reshape(-1, outputs)
-    explained = change_from(model, final, inputs, best)
+    explained = vector_jacobian_product(model, final, inputs, best)
     left = {name: weight - explained[name] for name, weight in weights.items()}
     strengths = best.abs().sum(1)
     return KktReport(

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from scipy.optimize import brentq
 from torch import Tensor, nn
 
-from exhume.models.tangent import Weights, change_from, kernel_blocks, outputs_of
+from exhume.models.tangent import Weights, compute_outputs, kernel_blocks, vector_jacobian_product
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def lazy_flow(
     """Return the flow of ``model`` linearised at ``weights``; give it float64."""
     kernel = kernel_blocks(model, weights, inputs).reshape(targets.numel(), targets.numel())
     with torch.no_grad():
-        residual = targets - outputs_of(model, weights, inputs)
+        residual = targets - compute_outputs(model, weights, inputs)
     return Flow.of(kernel, residual.reshape(-1))
 
 
@@ -77,5 +77,5 @@ def lazily_trained(
 ) -> dict[str, Tensor]:
     """Return the weights a linearised network has at a time."""
     outputs = len(flow.rates) // len(inputs)
-    change = change_from(model, weights, inputs, flow.duals(time).reshape(len(inputs), outputs))
+    change = vector_jacobian_product(model, weights, inputs, flow.duals(time).reshape(len(inputs), outputs))
     return {name: weight + change[name] if name in change else weight for name, weight in weights.items()}

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from exhume.models.tangent import outputs_of, response
+from exhume.models.tangent import compute_outputs, jacobian_vector_product
 from exhume.records import Split, Victim
 
 CHUNK = 4096
@@ -19,9 +19,9 @@ def predict(victim: Victim, inputs: Float[Tensor, "example ..."]) -> Float[Tenso
     taken = view.to_model(inputs.to(weight))
     if victim.linearised:
         change = {name: victim.final[name] - victim.initial[name] for name in victim.final}
-        pushed = [response(model, victim.initial, some, change) for some in torch.split(taken, CHUNK)]
+        pushed = [jacobian_vector_product(model, victim.initial, some, change) for some in torch.split(taken, CHUNK)]
         return torch.cat([at_start + moved for at_start, moved in pushed])
-    return torch.cat([outputs_of(model, victim.final, some) for some in torch.split(taken, CHUNK)])
+    return torch.cat([compute_outputs(model, victim.final, some) for some in torch.split(taken, CHUNK)])
 
 
 def classify(outputs: Float[Tensor, "example output"]) -> Int[Tensor, " example"]:

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from exhume.models.building import ScaledLinear
-from exhume.models.tangent import change_from, outputs_of, response
+from exhume.models.tangent import compute_outputs, jacobian_vector_product, vector_jacobian_product
 from exhume.training.losses import LOSSES, Loss
 from exhume.training.settings import Training
 
@@ -28,13 +28,15 @@ def sharpness(network: nn.Module, inputs: Float[Tensor, "example ..."], objectiv
         size = torch.linalg.norm(duals).item()
         if size == 0.0 or not math.isfinite(size):
             break
-        duals = response(network, weights, inputs, change_from(network, weights, inputs, duals / size))[1]
+        duals = jacobian_vector_product(
+            network, weights, inputs, vector_jacobian_product(network, weights, inputs, duals / size)
+        )[1]
         eigenvalue = torch.linalg.norm(duals).item()
     return objective.curvature(outputs) * eigenvalue / len(inputs)
 
 
 def _outputs(network: nn.Module, inputs: Tensor) -> int:
-    return outputs_of(network, network.state_dict(), inputs[:1]).shape[1]
+    return compute_outputs(network, network.state_dict(), inputs[:1]).shape[1]
 
 
 def fast_lr(network: nn.Module, inputs: Float[Tensor, "example ..."], settings: Training) -> float:

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from exhume.clues.known_loss import UserLoss
-from exhume.models.tangent import outputs_of, split_weights
+from exhume.models.tangent import compute_outputs, split_weights
 from exhume.records import AttackerView, Weights
 
 Flat = Float[Tensor, " weight"]
@@ -72,7 +72,7 @@ class TrainingProblem:
     def energy(self, weights: Flat, inputs: Inputs) -> Float[Tensor, ""]:
         """Return what the training minimises."""
         shaped = inputs.reshape(len(inputs), *self.input_shape)
-        outputs = outputs_of(self.model, {**self.named(weights), **self.fixed}, shaped)
+        outputs = compute_outputs(self.model, {**self.named(weights), **self.fixed}, shaped)
         return self.loss(outputs, self.targets) + 0.5 * self.weight_decay * weights.dot(weights)
 
     def gradient(self, weights: Flat, inputs: Inputs) -> Flat:

@@ -17,7 +17,7 @@ from exhume.core.run_context import RunContext
 from exhume.core.suppression import suppress_neighbours
 from exhume.kernels import InfiniteNTK, jittered
 from exhume.models.mlp import MLP
-from exhume.models.tangent import outputs_of, response
+from exhume.models.tangent import compute_outputs, jacobian_vector_product
 from exhume.optimise import Adam, Minimum, Variables, minimise
 from exhume.records import AttackerView, Outcome, Reconstruction, count_outputs
 
@@ -266,8 +266,8 @@ def change_of(view: AttackerView) -> Answers:
     def taught(inputs: Tensor) -> Tensor:
         shaped = inputs.reshape(len(inputs), *view.input_shape)
         if view.linearised:
-            return response(model, initial, shaped, change)[1]
-        return outputs_of(model, view.final, shaped) - outputs_of(model, initial, shaped)
+            return jacobian_vector_product(model, initial, shaped, change)[1]
+        return compute_outputs(model, view.final, shaped) - compute_outputs(model, initial, shaped)
 
     def answers(
         inputs: Float[Tensor, "candidate value"],
