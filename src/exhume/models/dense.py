@@ -39,9 +39,9 @@ def dense_features(
     for layer, matrix in zip(stack.layers[:-1], matrices, strict=False):
         sums = functional.linear(layer_inputs[-1], matrix, None if layer.bias is None else weights[layer.bias])
         # The activation is elementwise, so pushing ones through it gives its derivative at every entry.
-        values, slope = torch.func.jvp(stack.apply, (sums,), (torch.ones_like(sums),))
-        layer_inputs.append(values)
-        slopes.append(slope)
+        pushed: tuple[Tensor, ...] = torch.func.jvp(stack.apply, (sums,), (torch.ones_like(sums),))
+        layer_inputs.append(pushed[0])
+        slopes.append(pushed[1])
     outputs = len(matrices[-1])
     unit = torch.eye(outputs, dtype=layer_inputs[0].dtype, device=layer_inputs[0].device)
     signals = [unit[:, None, :].expand(outputs, len(inputs), outputs)]

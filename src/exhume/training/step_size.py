@@ -28,9 +28,8 @@ def sharpness(network: nn.Module, inputs: Float[Tensor, "example ..."], objectiv
         size = torch.linalg.norm(duals).item()
         if size == 0.0 or not math.isfinite(size):
             break
-        duals = jacobian_vector_product(
-            network, weights, inputs, vector_jacobian_product(network, weights, inputs, duals / size)
-        )[1]
+        change = vector_jacobian_product(network, weights, inputs, duals / size)
+        duals = jacobian_vector_product(network, weights, inputs, change)[1]
         eigenvalue = torch.linalg.norm(duals).item()
     return objective.curvature(outputs) * eigenvalue / len(inputs)
 
