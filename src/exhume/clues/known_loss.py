@@ -1,4 +1,4 @@
-"""What is publicly known of a training, for attacks that repeat it: its loss, and targets under guessed labels."""
+"""The loss of a training, for attacks that repeat it: named by the user or by the view, with targets for labels."""
 
 import functools
 import hashlib
@@ -18,15 +18,15 @@ UserLoss = Callable[[Tensor, Tensor], Tensor]
 """From outputs and targets of a batch (±1, or one-hot − 1/C) to its mean loss."""
 
 PROBED_OUTPUTS = (1, 2, 10)
-"""Numbers of outputs at which a user's loss is tried out, to tell it from others."""
+"""Numbers of outputs at which a user's loss is evaluated for its digest."""
 
 
 @dataclass(frozen=True, repr=False)
-class OwnLoss:
-    """A loss that a user passed in, shown by its name and a digest of what it does.
+class CustomLoss:
+    """A loss function of the user, whose ``repr`` is its name and a digest of its values.
 
-    The same function of another process looks the same, so that work under way can be taken up again; another function
-    of the same name does not.
+    The same function has the same ``repr`` in every process, so that a checkpoint can be continued; another function of
+    the same name has a different one.
     """
 
     function: UserLoss
@@ -43,51 +43,52 @@ class OwnLoss:
 
     @functools.cached_property
     def _digest(self) -> str:
-        values = [_tried(self.function, outputs) for outputs in PROBED_OUTPUTS]
+        values = [_evaluate_on_probes(self.function, outputs) for outputs in PROBED_OUTPUTS]
         return hashlib.sha256(" ".join(values).encode()).hexdigest()[:12]
 
 
-def _tried(loss: UserLoss, outputs: int) -> str:
-    """Return what a loss says to examples of fixed outputs, one by one, as text short enough for any machine."""
+def _evaluate_on_probes(loss: UserLoss, outputs: int) -> str:
+    """Return the loss of fixed examples, one by one, with few enough digits to be the same on every machine."""
     generator = torch.Generator().manual_seed(outputs)
-    said = torch.randn(8, outputs, generator=generator, dtype=torch.float64) * torch.logspace(-1, 1, 8)[:, None]
-    wanted = signed_or_centred(torch.arange(8) % max(2, outputs), max(2, outputs)).double()
+    probes = torch.randn(8, outputs, generator=generator, dtype=torch.float64) * torch.logspace(-1, 1, 8)[:, None]
+    targets = signed_or_centred(torch.arange(8) % max(2, outputs), max(2, outputs)).double()
     try:
-        return " ".join(f"{float(loss(one[None], other[None])):.6g}" for one, other in zip(said, wanted, strict=True))
+        pairs = zip(probes, targets, strict=True)
+        return " ".join(f"{float(loss(output[None], target[None])):.6g}" for output, target in pairs)
     except Exception as error:  # a loss for another number of outputs may raise anything
         return type(error).__name__
 
 
-def shown_by_what_it_does(loss: LossName | UserLoss | None) -> LossName | UserLoss | None:
-    """Return a loss as settings keep it: a function in a wrapper whose ``repr`` is the same in every process."""
-    return loss if loss is None or isinstance(loss, str | OwnLoss) else OwnLoss(loss)
+def with_stable_repr(loss: LossName | UserLoss | None) -> LossName | UserLoss | None:
+    """Return a loss as settings store it: a function is wrapped so that its ``repr`` is the same in every process."""
+    return loss if loss is None or isinstance(loss, str | CustomLoss) else CustomLoss(loss)
 
 
-def known_loss(asked: LossName | UserLoss | None, view: AttackerView) -> Loss | UserLoss | None:
-    """Return the loss that was asked for, or else what the view says of the training; None: nobody knows.
+def resolve_loss(requested: LossName | UserLoss | None, view: AttackerView) -> Loss | UserLoss | None:
+    """Return the requested loss, or else the one the view names; None where neither does.
 
     Raises:
-        Refusal: when the view names a loss that is not known here.
+        Refusal: when the view names an unknown loss.
     """
-    named = asked if asked is not None else view.training.get("loss")
+    named = requested if requested is not None else view.training.get("loss")
     if named is None or callable(named):
         return named
     if str(named) not in LOSSES:
         raise Refusal(
-            f"The network was trained with {named!r}, which is no loss known here; "
+            f"The network was trained with the unknown loss {named!r}; "
             f"set loss to {', '.join(LOSSES)}, or to a function."
         )
     return LOSSES[str(named)]
 
 
-def guessed_targets(loss: Loss | UserLoss, labels: Int[Tensor, " candidate"], view: AttackerView) -> Tensor:
-    """Return class indices as the loss takes them."""
+def encode_labels(loss: Loss | UserLoss, labels: Int[Tensor, " candidate"], view: AttackerView) -> Tensor:
+    """Encode class indices as targets of the loss."""
     encode = loss.encode if isinstance(loss, Loss) else signed_or_centred
     return encode(labels, max(2, count_outputs(view.model, view.input_shape)))
 
 
 def balanced_labels(candidates: int, outputs: int, device: torch.device) -> Int[Tensor, " candidate"]:
-    """Return labels that give every class as many candidates as any other, or one more.
+    """Return labels that assign equally many candidates to every class, up to one.
 
     >>> balanced_labels(5, 1, torch.device("cpu")).tolist()
     [0, 1, 0, 1, 0]

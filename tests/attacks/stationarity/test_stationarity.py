@@ -109,7 +109,7 @@ def test_it_refuses_ties_to_a_loss_that_nobody_named(decayed):
     view = replace(victim.view(), training={})
     with pytest.raises(Refusal, match="need to know it"):
         TIED.run(view, device="cpu")
-    with pytest.raises(Refusal, match="'foo', which is no loss known here; set loss to mse, bce, ce, huber, or"):
+    with pytest.raises(Refusal, match="unknown loss 'foo'; set loss to mse, bce, ce, huber, or"):
         TIED.run(replace(view, training={"loss": "foo"}), device="cpu")
     with pytest.raises(ExhumeError, match="positive weight_decay"):
         Stationarity(weight_decay=0.0)

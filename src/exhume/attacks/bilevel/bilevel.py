@@ -19,7 +19,7 @@ from exhume.attacks.bilevel.hypergradients import (
     one_step,
 )
 from exhume.attacks.bilevel.starts import Start, start_from
-from exhume.clues.known_loss import UserLoss, balanced_labels, guessed_targets, known_loss, shown_by_what_it_does
+from exhume.clues.known_loss import UserLoss, balanced_labels, encode_labels, resolve_loss, with_stable_repr
 from exhume.core.errors import ExhumeError, Refusal
 from exhume.core.run_context import RunContext
 from exhume.models.architecture import choose
@@ -88,7 +88,7 @@ class Bilevel(Attack):
     """Stop when so many steps did not lower the objective by a thousandth; 0: never."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "loss", shown_by_what_it_does(self.loss))
+        object.__setattr__(self, "loss", with_stable_repr(self.loss))
         for name, kind in (("lower", Lower), ("lower_start", From), ("precision", Precision), ("decay", Decay)):
             choose(name, getattr(self, name), get_args(kind))
         if isinstance(self.loss, str):
@@ -155,7 +155,7 @@ class Bilevel(Attack):
         """Return the training as the attacker takes it to have been."""
         loss = self._loss(view)
         dtype = torch.float64 if self.precision == "float64" else torch.float32
-        return TrainingProblem.of(view, loss, guessed_targets(loss, labels, view), self._weight_decay(view), dtype)
+        return TrainingProblem.of(view, loss, encode_labels(loss, labels, view), self._weight_decay(view), dtype)
 
     def lower_level(self, view: AttackerView, problem: TrainingProblem, inputs: Inputs) -> LowerLevel:
         """Return how the lower level trains; an unrolled step is as long as the curvature at ``inputs`` allows."""
@@ -175,7 +175,7 @@ class Bilevel(Attack):
         return Unrolled(steps=self.lower_steps, rate=rate, momentum=self.lower_momentum)
 
     def _loss(self, view: AttackerView) -> Loss | UserLoss:
-        loss = known_loss(self.loss, view)
+        loss = resolve_loss(self.loss, view)
         if loss is None:
             raise Refusal("Bilevel trains as the network was trained, and nobody says with which loss; set loss.")
         return loss

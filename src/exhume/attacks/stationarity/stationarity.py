@@ -7,7 +7,7 @@ import torch
 
 from exhume.attacks.stationarity.final_weights import FinalWeights
 from exhume.attacks.stationarity.multipliers import FreeMultipliers, Multipliers, TiedMultipliers
-from exhume.clues.known_loss import UserLoss, balanced_labels, guessed_targets, known_loss, shown_by_what_it_does
+from exhume.clues.known_loss import UserLoss, balanced_labels, encode_labels, resolve_loss, with_stable_repr
 from exhume.clues.subspace import InputSubspace
 from exhume.core.errors import ExhumeError, Refusal
 from exhume.models.architecture import choose
@@ -37,7 +37,7 @@ class Stationarity(FinalWeights):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "loss", shown_by_what_it_does(self.loss))
+        object.__setattr__(self, "loss", with_stable_repr(self.loss))
         choose("multiplier", self.multiplier, get_args(Ties))
         if isinstance(self.loss, str):
             choose("loss", self.loss, get_args(LossName))
@@ -56,7 +56,7 @@ class Stationarity(FinalWeights):
             return FreeMultipliers()
         loss, outputs = self._loss(view), count_outputs(view.model, view.input_shape)
         labels = balanced_labels(candidates, outputs, view.device)
-        targets = guessed_targets(loss, labels, view)
+        targets = encode_labels(loss, labels, view)
         dtype = torch.float64 if self.precision == "float64" else torch.float32
         size = candidates if span is None else span.rank
         decay = self.weight_decay or float(view.training.get("weight_decay") or 0.0) or 1e-3
@@ -68,7 +68,7 @@ class Stationarity(FinalWeights):
         return self.multiplier == "free"
 
     def _loss(self, view: AttackerView) -> "Loss | UserLoss":
-        loss = known_loss(self.loss, view)
+        loss = resolve_loss(self.loss, view)
         if loss is None:
             raise Refusal("Multipliers tied to the loss need to know it; set loss, or take free multipliers.")
         return loss
