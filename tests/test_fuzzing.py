@@ -21,10 +21,11 @@ from torch import Tensor, nn
 
 from exhume.auditing import Condition
 from exhume.auditing.kept_results import load_kept
-from exhume.cli.attack_settings import build_every, plain_value
+from exhume.cli.attack_settings import build_all_attacks
 from exhume.cli.own_model import parse_seeds
 from exhume.core.checkpoint import Checkpoint
 from exhume.core.errors import ExhumeError
+from exhume.core.settings_from_text import parse_value
 from exhume.core.weight_files import load_weights
 from exhume.data.arrays import read_npz
 from exhume.data.idx import read_idx
@@ -251,8 +252,8 @@ def test_words_of_the_command_line(folder: Path, text: str) -> None:
     with clear_words(place):
         Condition.read(text)
     with clear_words(place):
-        build_every([text])
-    plain_value(text)
+        build_all_attacks([text])
+    parse_value(text)
 
 
 @settings(max_examples=300)

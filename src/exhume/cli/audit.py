@@ -56,7 +56,7 @@ def audit_command(
     from exhume.auditing.kept_results import is_result_of
     from exhume.auditing.measuring import measured
     from exhume.auditing.orchestrator import BUDGET_MINUTES, conduct
-    from exhume.cli.attack_settings import build_attacks, build_every
+    from exhume.cli.attack_settings import build_all_attacks, build_attacks
     from exhume.cli.pipeline import audit_into, find_examples, named, run_in
     from exhume.cli.run_folder import RunFolder
     from exhume.cli.summaries import print_assessments, print_audit, print_files, print_start
@@ -69,7 +69,7 @@ def audit_command(
         conditions = [Condition.read(text) for text in fail_if or ()]
         own = own_model(model, initial, final, input_shape, bounds, offset, trained_with)
         wanted = named(attack)
-        attacks = build_attacks(wanted, setting or ()) if wanted else build_every(setting or ())
+        attacks = build_attacks(wanted, setting or ()) if wanted else build_all_attacks(setting or ())
         folder, view, start = place_and_view(run, out, own, console)
         examples = find_examples(view, run, data, train_data, holdout)
         for condition in conditions:

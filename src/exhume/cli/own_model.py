@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from exhume.auditing import draw_weights, find_base, find_seed
 from exhume.auditing.start_search import FoundStart
-from exhume.cli.attack_settings import plain_value
 from exhume.core.errors import ExhumeError, WeightsError
 from exhume.core.progress import Progress, no_progress
+from exhume.core.settings_from_text import parse_value
 from exhume.core.text import first_sentence
 from exhume.core.weight_files import load_weights
 from exhume.records import AttackerView, StartEvidence, count_outputs
@@ -178,7 +178,7 @@ def _facts(training: Sequence[str]) -> dict[str, Any]:
         name, separator, value = text.partition("=")
         if not separator or not name.strip():
             raise ExhumeError(f"--trained-with reads NAME=VALUE, such as optimiser=adam, not {text!r}.")
-        fact, told = name.strip().replace("-", "_"), plain_value(value.strip())
+        fact, told = name.strip().replace("-", "_"), parse_value(value.strip())
         if fact in MEASURED and (isinstance(told, bool) or not isinstance(told, int | float)):
             raise ExhumeError(f"--trained-with takes a number for {fact}, not {value.strip()!r}.")
         if fact == "loss":

@@ -10,7 +10,7 @@ from exhume.attacks.attack import Attack
 from exhume.auditing import audit_to_json
 from exhume.auditing.catalogue import by_cost, dashed, known_attacks
 from exhume.auditing.kept_results import load_kept, request_digest, run_or_reuse
-from exhume.cli.attack_settings import build_attacks, build_every
+from exhume.cli.attack_settings import build_all_attacks, build_attacks
 from exhume.cli.console import CommandConsole
 from exhume.cli.run_folder import RunFolder
 from exhume.core.errors import DataError, ExhumeError, Refusal
@@ -112,7 +112,7 @@ def choose_attacks(
         for attack in chosen.values():
             attack.check(view)
         return chosen
-    every = build_every(settings or ())
+    every = build_all_attacks(settings or ())
     for name in by_cost():
         try:
             every[name].check(view)
