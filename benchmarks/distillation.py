@@ -22,7 +22,7 @@ import numerical_only  # noqa: F401 # before exhume
 import torch
 
 from exhume.distillation.kernel import KIP, RKIP, InducingPoints, KernelDistillation, span_of
-from exhume.kernels import InfiniteNTK, jittered
+from exhume.kernels import InfiniteNTK, add_jitter
 from exhume.optimise import Adam, minimise
 
 CASES = ((20, 100, 784), (20, 500, 784), (20, 500, 3072), (100, 500, 784))
@@ -61,7 +61,7 @@ def textbook_steps(
     def of_training_set() -> tuple[torch.Tensor, torch.Tensor]:
         with torch.no_grad():
             train = textbook_kernel(method.kernel, examples, examples)
-            alpha = torch.linalg.solve(jittered(train, JITTER), answers)
+            alpha = torch.linalg.solve(add_jitter(train, JITTER), answers)
             return alpha, (alpha * (train @ alpha)).sum()
 
     alpha, constant = of_training_set()
@@ -74,7 +74,7 @@ def textbook_steps(
                 alpha, constant = of_training_set()
             within = textbook_kernel(method.kernel, inputs, inputs)
             across = textbook_kernel(method.kernel, inputs, examples)
-            duals = torch.linalg.solve(jittered(within, JITTER), targets)
+            duals = torch.linalg.solve(add_jitter(within, JITTER), targets)
             if isinstance(method, KIP):
                 loss = 0.5 * (answers - across.T @ duals).square().mean()
             else:

@@ -35,7 +35,7 @@ def measure(source: str, size: int, seed: int) -> dict[str, object]:
         torch.rand(size, 1, generator=generator).double() - 0.5,
     )
     began = time.perf_counter()
-    problem = embedding_of(network.kernel, network.with_pull, start[0], radius)
+    problem = embedding_of(network.kernel, network.with_vjp, start[0], radius)
     end = match_embedding(problem, start, Rounds(), generator=generator)
     seconds = time.perf_counter() - began
     distances = squared_distances(problem.inputs(end.variables[0]), images) / flat.shape[1]

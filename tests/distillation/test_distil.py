@@ -157,9 +157,9 @@ def test_the_span_of_the_data_holds_as_good_a_set(digits):
 def test_coordinates_in_the_span_have_the_kernel_of_what_they_stand_for(digits):
     inputs = digits.to_model(digits.train.inputs[:9]).flatten(1).double()
     axes = span_of(inputs)
-    table, pull = RKIP().kernel.with_pull(inputs)
+    table, pull = RKIP().kernel.with_vjp(inputs)
     weights = torch.randn(9, 9, generator=torch.Generator().manual_seed(0)).double()
-    small, small_pull = RKIP().kernel.with_pull(inputs @ axes.T, size=64)
+    small, small_pull = RKIP().kernel.with_vjp(inputs @ axes.T, size=64)
     assert torch.allclose(small, table, rtol=1e-9)
     assert torch.allclose(small_pull(weights) @ axes, pull(weights), rtol=1e-6, atol=1e-9)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from exhume.core.errors import ExhumeError
 from exhume.distillation.kernel import KIP, RKIP, InducingPoints, pushed_away
 from exhume.distillation.losses import EmbeddingLoss, label_and_variance_terms
-from exhume.kernels import InfiniteNTK, duals_of, jittered
+from exhume.kernels import InfiniteNTK, add_jitter, solve_duals
 
 KERNEL = InfiniteNTK(depth=2, width=64)
 
@@ -20,11 +20,11 @@ def draw(*shape, seed=0):
 def twin(method, examples, answers, inputs, targets):
     """The loss as the papers write it, for autograd."""
     within, across = KERNEL(inputs), KERNEL(inputs, examples)
-    duals = torch.linalg.solve(jittered(within, method.jitter), targets)
+    duals = torch.linalg.solve(add_jitter(within, method.jitter), targets)
     if isinstance(method, KIP):
         return 0.5 * (answers - across.T @ duals).square().mean()
     train = KERNEL(examples)
-    alpha = torch.linalg.solve(jittered(train, method.jitter), answers)
+    alpha = torch.linalg.solve(add_jitter(train, method.jitter), answers)
     quadratic = (duals * (within @ duals)).sum() - 2 * (alpha * (across.T @ duals)).sum()
     return 0.5 * (quadratic + (alpha * (train @ alpha)).sum())
 
@@ -53,7 +53,7 @@ def test_reconstruction_loss_is_label_term_plus_variance_term(seed, many, few, o
     examples, inputs = draw(many, 10, seed=seed), draw(few, 10, seed=seed + 1)
     answers, targets = draw(many, outputs, seed=seed + 2), draw(few, outputs, seed=seed + 3)
     train, across, within = KERNEL(examples), KERNEL(inputs, examples), KERNEL(inputs)
-    duals = duals_of(train, answers, 0.0)
+    duals = solve_duals(train, answers, 0.0)
     norm = float((duals * answers).sum())
     loss = EmbeddingLoss(duals=duals, squared_norm=norm, jitter=0.0)(within, across, targets)
     label, variance = label_and_variance_terms(train, across, within, answers, targets)

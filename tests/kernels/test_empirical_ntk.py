@@ -16,7 +16,7 @@ def built(architecture, outputs=2, seed=0):
     return model, {name: weight.detach() for name, weight in model.state_dict().items()}
 
 
-def pictures(count, seed=0):
+def images(count, seed=0):
     return torch.randn(count, 1, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
@@ -32,7 +32,7 @@ def pictures(count, seed=0):
 )
 def test_kernel_equals_the_pairwise_loop_of_gradients(architecture):
     model, weights = built(architecture)
-    left, right = pictures(3), pictures(2, seed=1)
+    left, right = images(3), images(2, seed=1)
 
     def gradients(inputs):
         return [
@@ -56,24 +56,24 @@ def test_kernel_equals_the_pairwise_loop_of_gradients(architecture):
 @given(seed=st.integers(0, 1000), depth=st.integers(0, 3), count=st.integers(1, 6))
 def test_kernel_is_symmetric_and_positive(seed, depth, count):
     model, weights = built(MLP(width=5, depth=depth), seed=seed)
-    kernel = empirical_ntk(model, weights, pictures(count, seed))
+    kernel = empirical_ntk(model, weights, images(count, seed))
     assert torch.allclose(kernel, kernel.T, atol=1e-10)
     assert torch.linalg.eigvalsh(kernel)[0] > -1e-9 * kernel.diagonal().max()
 
 
 def test_kernel_tends_to_a_limit_like_one_over_the_root_of_the_width():
-    left = pictures(3)
+    left = images(3)
 
-    def spread(width):
+    def relative_deviation(width):
         draws = torch.stack(
             [empirical_ntk(*built(MLP(width=width, parameterisation="ntk"), 1, seed), left) for seed in range(40)]
         )
         return (draws.std(0) / draws.mean(0).abs().mean()).mean().item()
 
-    assert spread(256) / spread(64) == pytest.approx(0.5, rel=0.25)
+    assert relative_deviation(256) / relative_deviation(64) == pytest.approx(0.5, rel=0.25)
 
 
-def test_distance_sees_directions_and_not_sizes():
+def test_distance_depends_on_direction_and_not_on_size():
     generator = torch.Generator().manual_seed(0)
     kernel = torch.randn(4, 4, dtype=torch.float64, generator=generator)
     assert kernel_distance(kernel, 7.0 * kernel).item() == pytest.approx(0.0, abs=1e-12)

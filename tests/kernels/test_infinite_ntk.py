@@ -1,4 +1,4 @@
-"""The analytic kernel: other people's numbers, a slow twin, its limits, and the edge where angles vanish."""
+"""The analytic kernel: values of neural-tangents, a slow twin, its limits, and inputs at an angle of zero."""
 
 import json
 import math
@@ -29,7 +29,7 @@ def case_kernel(case):
 
 
 def plain_autograd(kernel, left, right):
-    """The recursion as a textbook writes it, for autograd to differentiate; never at coinciding points."""
+    """Return the kernel by the textbook recursion, which autograd can differentiate unless inputs coincide."""
     size = left.shape[1]
     spread, shift = kernel.weight_std**2, kernel.bias_std**2
     gain, first = (spread, spread) if kernel.width is None else (kernel.width, size)
@@ -41,9 +41,9 @@ def plain_autograd(kernel, left, right):
     for _ in range(kernel.depth):
         angle = torch.arccos((k / (p * q).sqrt()).clamp(-1, 1))
         on = (math.pi - angle) / (2 * math.pi)
-        heard = (p * q).sqrt() * (torch.sin(angle) + (math.pi - angle) * torch.cos(angle)) / (2 * math.pi)
-        ntk = gain * heard + kernel.bias_gain + spread * ntk * on
-        k, p, q = spread * heard + shift, spread * p / 2 + shift, spread * q / 2 + shift
+        moment = (p * q).sqrt() * (torch.sin(angle) + (math.pi - angle) * torch.cos(angle)) / (2 * math.pi)
+        ntk = gain * moment + kernel.bias_gain + spread * ntk * on
+        k, p, q = spread * moment + shift, spread * p / 2 + shift, spread * q / 2 + shift
     return ntk
 
 
@@ -92,8 +92,8 @@ def test_gradient_of_the_kernel_of_a_set_with_itself(seed, depth):
     kernel = InfiniteNTK(depth=depth, width=32)
     inputs = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     weights = torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(seed + 1))
-    table, pull = kernel.with_pull(inputs)
-    gradient = pull(weights)
+    table, vjp = kernel.with_vjp(inputs)
+    gradient = vjp(weights)
     step = 1e-6 * torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(seed + 2))
     ahead, behind = ((weights * kernel(inputs + sign * step)).sum() for sign in (1, -1))
     assert torch.allclose((ahead - behind) / 2, (gradient * step).sum(), rtol=1e-5, atol=1e-9)
@@ -103,7 +103,7 @@ def test_gradient_of_the_kernel_of_a_set_with_itself(seed, depth):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("relation", ["the same", "parallel", "opposite", "zero"])
-def test_gradients_are_finite_at_the_edge_of_the_arc_cosine(dtype, relation):
+def test_gradients_are_finite_where_the_angle_is_zero_or_undefined(dtype, relation):
     left = torch.randn(3, 7, dtype=dtype, generator=torch.Generator().manual_seed(0))
     factor = {"the same": 1.0, "parallel": 2.5, "opposite": -1.0, "zero": 0.0}[relation]
     a, b = left.clone().requires_grad_(), (factor * left).requires_grad_()
@@ -115,7 +115,7 @@ def test_gradients_are_finite_at_the_edge_of_the_arc_cosine(dtype, relation):
     assert all(torch.isfinite(x.grad).all() for x in (a, b, itself))
 
 
-def test_coinciding_points_are_exactly_as_alike_as_one_point_with_itself():
+def test_the_kernel_of_equal_inputs_is_that_of_one_input_with_itself():
     inputs = torch.rand(5, 784, generator=torch.Generator().manual_seed(3))
     kernel = InfiniteNTK(depth=2)
     assert torch.allclose(kernel(inputs).diagonal(), kernel.diagonal(inputs), rtol=1e-6)
@@ -145,5 +145,5 @@ def test_unknown_networks_are_refused():
     for architecture in (MLP(activation="tanh"), MLP(bias="first"), MLP(parameterisation="torch"), ConvNet()):
         with pytest.raises(ExhumeError, match="analytic kernel"):
             InfiniteNTK.of(architecture)
-    with pytest.raises(ExhumeError, match="positive width"):
+    with pytest.raises(ExhumeError, match="width should be greater than 0"):
         InfiniteNTK(width=0)

@@ -5,7 +5,7 @@ import torch
 
 from exhume import MLP, load, train
 from exhume.core.errors import ExhumeError
-from exhume.kernels import InfiniteNTK, KernelRegression, duals_of, jittered
+from exhume.kernels import InfiniteNTK, KernelRegression, add_jitter, solve_duals
 from exhume.training import predict
 
 
@@ -22,32 +22,32 @@ def test_regression_interpolates_without_jitter_and_nearly_with_it():
 
 def test_jitter_is_relative_to_the_mean_of_the_diagonal():
     kernel = torch.tensor([[1.0, 0.5], [0.5, 3.0]])
-    assert torch.allclose(jittered(kernel, 0.1), kernel + 0.2 * torch.eye(2))
+    assert torch.allclose(add_jitter(kernel, 0.1), kernel + 0.2 * torch.eye(2))
 
 
 def test_jitter_makes_coinciding_inputs_solvable():
     inputs = points(3)[[0, 0, 1]]
     kernel = InfiniteNTK()(inputs)
-    assert torch.isfinite(duals_of(kernel, points(3, 1), 1e-5)).all()
+    assert torch.isfinite(solve_duals(kernel, points(3, 1), 1e-5)).all()
     with pytest.raises(ExhumeError, match="not positive definite"):
-        duals_of(kernel - 0.1 * torch.eye(3), points(3, 1), 0.0)
+        solve_duals(kernel - 0.1 * torch.eye(3), points(3, 1), 0.0)
 
 
-def test_predictions_pull_back_as_autograd_does():
-    machine = KernelRegression.fit(InfiniteNTK(), points(6), points(6, 2, seed=1))
-    asked = points(4, seed=2).requires_grad_()
+def test_gradients_of_predictions_equal_autograd():
+    regression = KernelRegression.fit(InfiniteNTK(), points(6), points(6, 2, seed=1))
+    queries = points(4, seed=2).requires_grad_()
     weights = points(4, 2, seed=3)
-    (weights * machine(asked)).sum().backward()
-    said, pull = machine.with_pull(asked.detach())
-    assert torch.allclose(said, machine(asked.detach()))
-    assert torch.allclose(pull(weights), asked.grad)
+    (weights * regression(queries)).sum().backward()
+    predictions, vjp = regression.with_vjp(queries.detach())
+    assert torch.allclose(predictions, regression(queries.detach()))
+    assert torch.allclose(vjp(weights), queries.grad)
 
 
 def test_squared_norm_is_that_of_the_targets_in_the_inverse_kernel():
     inputs, targets = points(5), points(5, 1, seed=1)
-    machine = KernelRegression.fit(InfiniteNTK(), inputs, targets, jitter=0.0)
+    regression = KernelRegression.fit(InfiniteNTK(), inputs, targets, jitter=0.0)
     expected = targets.T @ torch.linalg.solve(InfiniteNTK()(inputs), targets)
-    assert machine.squared_norm == pytest.approx(expected.item(), rel=1e-6)
+    assert regression.squared_norm == pytest.approx(expected.item(), rel=1e-6)
 
 
 def test_a_wide_linearised_network_predicts_what_the_kernel_does():
@@ -59,6 +59,6 @@ def test_a_wide_linearised_network_predicts_what_the_kernel_does():
     start = predict(train(data, model=model, steps=0, device="cpu"), data.train.inputs)
     residual = 2.0 * data.train.labels[:, None] - 1.0 - start
     inputs = data.to_model(data.train.inputs).double()
-    machine = KernelRegression.fit(InfiniteNTK.of(model), inputs, residual.double(), jitter=0.0)
-    expected = machine(data.to_model(data.test.inputs).double())
+    regression = KernelRegression.fit(InfiniteNTK.of(model), inputs, residual.double(), jitter=0.0)
+    expected = regression(data.to_model(data.test.inputs).double())
     assert (moved - expected).norm() < 0.1 * expected.norm()

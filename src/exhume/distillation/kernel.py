@@ -14,7 +14,7 @@ from exhume.core.errors import ExhumeError
 from exhume.core.run_context import RunContext
 from exhume.distillation.distillation import Distillation, split_of
 from exhume.distillation.losses import DistillationLoss, EmbeddingLoss, PredictionLoss
-from exhume.kernels import JITTER, InfiniteNTK, duals_of
+from exhume.kernels import JITTER, InfiniteNTK, solve_duals
 from exhume.models.architecture import choose
 from exhume.optimise import Adam, Decay, Variables, minimise
 from exhume.records import Dataset, Outcome, Split
@@ -184,7 +184,7 @@ class RKIP(KernelDistillation):
     ) -> DistillationLoss:
         """Return the squared distance of embeddings."""
         kernel = self.kernel(inputs)
-        duals = duals_of(kernel, answers, self.jitter)
+        duals = solve_duals(kernel, answers, self.jitter)
         return EmbeddingLoss(duals=duals, squared_norm=float((duals * (kernel @ duals)).sum()), jitter=self.jitter)
 
 
@@ -219,7 +219,7 @@ class InducingPoints:
         targets = variables[1] if len(variables) > 1 else self.targets
         self.everybody[:count] = inputs
         squares = torch.cat([inputs.square().sum(1), self.squares])
-        table, pull = self.kernel.with_pull(inputs, self.everybody, squares, self.size)
+        table, pull = self.kernel.with_vjp(inputs, self.everybody, squares, self.size)
         slopes = self.loss(table[:, :count].double(), table[:, count:], targets)
         within = (slopes.by_within + slopes.by_within.T).to(inputs)  # an input stands in both places of this table
         gradient = pull(torch.cat([within, slopes.by_across], 1))

@@ -1,7 +1,7 @@
-"""Kernels: how alike a network finds two inputs when its weights move."""
+"""Tangent kernels: inner products of a network's gradients at two inputs, and regression with them."""
 
 from exhume.kernels.empirical_ntk import empirical_ntk, kernel_distance
 from exhume.kernels.infinite_ntk import InfiniteNTK
-from exhume.kernels.regression import JITTER, KernelRegression, duals_of, jittered
+from exhume.kernels.regression import JITTER, KernelRegression, add_jitter, solve_duals
 
-__all__ = ["JITTER", "InfiniteNTK", "KernelRegression", "duals_of", "empirical_ntk", "jittered", "kernel_distance"]
+__all__ = ["JITTER", "InfiniteNTK", "KernelRegression", "add_jitter", "empirical_ntk", "kernel_distance", "solve_duals"]

@@ -1,4 +1,4 @@
-"""The tangent kernel of a network at given weights, and how far training bent it."""
+"""The tangent kernel of a network at given weights, and the distance between two kernels."""
 
 import torch
 from jaxtyping import Float
@@ -14,20 +14,20 @@ def empirical_ntk(
     left: Float[Tensor, "left ..."],
     right: Float[Tensor, "right ..."] | None = None,
 ) -> Float[Tensor, "left right"]:
-    """Return ``Σ_c ∇f_c(x)·∇f_c(x')``, the kernel of the gradients by the weights, summed over the outputs.
+    """Return ``Σ_c ∇f_c(x)·∇f_c(x')``, the kernel of the gradients with respect to the weights, summed over outputs.
 
-    Dense stacks have it in closed form, ``Σ_l (A_{l−1}A_{l−1}ᵀ + 1) ∘ Σ_c B_l[c]B_l[c]ᵀ`` with the layer inputs ``A``
-    and back-propagated signals ``B`` of :func:`~exhume.models.dense.dense_features`; any other module goes through
-    slices of its Jacobian. The kernel between single outputs is :func:`~exhume.models.tangent.kernel_blocks`.
+    Dense stacks have a closed form, ``Σ_l (A_{l−1}A_{l−1}ᵀ + 1) ∘ Σ_c B_l[c]B_l[c]ᵀ`` with the layer inputs ``A``
+    and back-propagated signals ``B`` of :func:`~exhume.models.dense.dense_features`; other modules use
+    slices of their Jacobian. The kernel between single outputs is :func:`~exhume.models.tangent.kernel_blocks`.
 
     Args:
-        model: any module, in evaluation mode; the weights inside it are not read.
-        weights: where to take the gradients, by name; their precision is the precision of the result.
-        left: inputs as the network takes them.
+        model: any module, in evaluation mode; its own weights are not used.
+        weights: the weights at which to take the gradients, by name; the kernel has their precision.
+        left: network inputs.
         right: as ``left``, or None for the kernel of ``left`` with itself.
 
     Returns:
-        The kernel, one row a left input.
+        The kernel, one row per left input.
     """
     stack = matching_stack(model, left)
     if stack is None:
@@ -42,7 +42,7 @@ def empirical_ntk(
 
 
 def kernel_distance(before: Float[Tensor, "n m"], after: Float[Tensor, "n m"]) -> Float[Tensor, ""]:
-    """Return ``1 − ⟨K0, Kf⟩/(‖K0‖‖Kf‖)``: 0 for a kernel that only grew or shrank, 1 for orthogonal ones.
+    """Return ``1 − ⟨K0, Kf⟩/(‖K0‖‖Kf‖)``: 0 for kernels that differ only by a positive factor, 1 for orthogonal ones.
 
     >>> kernel_distance(torch.eye(3), 2 * torch.eye(3)).item()
     0.0

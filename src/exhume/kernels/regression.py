@@ -1,4 +1,4 @@
-"""Kernel regression: what a network of infinite width predicts after training to the end."""
+"""Kernel regression: the predictions of a network of infinite width after training to convergence."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from exhume.core.errors import ExhumeError
 from exhume.kernels.infinite_ntk import InfiniteNTK
 
 JITTER = 1e-5
-"""What is added to the diagonal before solving, relative to its mean (Loo et al. 2023)."""
+"""Added to a kernel's diagonal before solving, relative to the diagonal's mean; the value of Loo et al. (2023)."""
 
 
-def jittered(kernel: Float[Tensor, "n n"], jitter: float = JITTER) -> Float[Tensor, "n n"]:
+def add_jitter(kernel: Float[Tensor, "n n"], jitter: float = JITTER) -> Float[Tensor, "n n"]:
     """Return ``K + jitter·tr(K)/n·I``, which can be solved even when inputs coincide.
 
-    >>> jittered(2 * torch.eye(2), 0.5)
+    >>> add_jitter(2 * torch.eye(2), 0.5)
     tensor([[3., 0.],
             [0., 3.]])
     """
@@ -25,22 +25,25 @@ def jittered(kernel: Float[Tensor, "n n"], jitter: float = JITTER) -> Float[Tens
 
 
 def cholesky(kernel: Float[Tensor, "n n"], jitter: float = JITTER) -> Float[Tensor, "n n"]:
-    """Return the Cholesky factor of the jittered kernel, without waiting for the device to say whether it exists."""
-    factor: Tensor = torch.linalg.cholesky_ex(jittered(kernel, jitter)).L
+    """Return the Cholesky factor of the kernel with jitter, without waiting for the device to report whether it exists.
+
+    Without jitter enough to make the kernel positive definite, the result is meaningless.
+    """
+    factor: Tensor = torch.linalg.cholesky_ex(add_jitter(kernel, jitter)).L
     return factor
 
 
-def duals_of(
+def solve_duals(
     kernel: Float[Tensor, "n n"], targets: Float[Tensor, "n output"], jitter: float = JITTER
 ) -> Float[Tensor, "n output"]:
     """Return ``(K + jitter)⁻¹ y``.
 
     Raises:
-        ExhumeError: when the kernel is not positive, as happens in float32 with a jitter too small for it.
+        ExhumeError: when the kernel is not positive definite, as happens in float32 when the jitter is too small.
     """
-    factor, failed = torch.linalg.cholesky_ex(jittered(kernel, jitter))
+    factor, failed = torch.linalg.cholesky_ex(add_jitter(kernel, jitter))
     if bool(failed):
-        raise ExhumeError(f"The kernel is not positive definite with a jitter of {jitter:g}; raise it or take float64.")
+        raise ExhumeError(f"The kernel is not positive definite with a jitter of {jitter:g}; raise it or use float64.")
     return torch.cholesky_solve(targets, factor)
 
 
@@ -60,20 +63,20 @@ class KernelRegression:
         targets: Float[Tensor, "n output"],
         jitter: float = JITTER,
     ) -> "KernelRegression":
-        """Fit targets at network inputs, in the precision of the inputs; float64 is advised."""
+        """Fit targets at network inputs, in the precision of the inputs (prefer float64)."""
         flat = inputs.flatten(1)
-        return cls(kernel=kernel, inputs=flat, duals=duals_of(kernel(flat), targets.to(flat), jitter))
+        return cls(kernel=kernel, inputs=flat, duals=solve_duals(kernel(flat), targets.to(flat), jitter))
 
     def __call__(self, inputs: Float[Tensor, "m ..."]) -> Float[Tensor, "m output"]:
-        """Predict."""
+        """Return the predictions at ``inputs``."""
         return self.kernel(inputs.flatten(1).to(self.inputs), self.inputs) @ self.duals
 
-    def with_pull(
+    def with_vjp(
         self, inputs: Float[Tensor, "m value"]
     ) -> tuple[Float[Tensor, "m output"], Callable[[Float[Tensor, "m output"]], Float[Tensor, "m value"]]]:
-        """Predict, and give the pull from a cotangent of the predictions to the gradient by ``inputs``."""
-        kernel, pull = self.kernel.with_pull(inputs, self.inputs)
-        return kernel @ self.duals, lambda cotangent: pull(cotangent @ self.duals.T)
+        """Return the predictions, and the function from a cotangent of them to the gradient by ``inputs``."""
+        kernel, vjp = self.kernel.with_vjp(inputs, self.inputs)
+        return kernel @ self.duals, lambda cotangent: vjp(cotangent @ self.duals.T)
 
     @property
     def squared_norm(self) -> float:

@@ -40,7 +40,7 @@ def attack(network, candidates, radius, seed=0, **rounds):
         0.2 * torch.randn(candidates, size, generator=generator).double(),
         (torch.rand(candidates, network.duals.shape[1], generator=generator) - 0.5).double(),
     )
-    problem = embedding_of(network.kernel, network.with_pull, start[0], radius)
+    problem = embedding_of(network.kernel, network.with_vjp, start[0], radius)
     end = match_embedding(problem, start, Rounds(**rounds), generator=generator)
     return problem.inputs(end.variables[0]), end
 
@@ -85,7 +85,7 @@ def test_gradients_and_the_meaning_of_the_objective(seed, radius, outputs):
     generator = torch.Generator().manual_seed(seed)
     draw = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
     network = KernelRegression.fit(KERNEL, draw(5, 6), draw(5, outputs), jitter=0.0)
-    problem = Embedding(kernel=KERNEL, answers=network.with_pull, radius=radius, dual_unit=1e-3)
+    problem = Embedding(kernel=KERNEL, answers=network.with_vjp, radius=radius, dual_unit=1e-3)
     free, raw = draw(4, 6), draw(4, outputs)
     value, (by_free, by_raw) = problem.objective((free, raw), torch.zeros(()))
     inputs, duals = problem.inputs(free), 1e-3 * raw
@@ -103,7 +103,7 @@ def test_gradients_and_the_meaning_of_the_objective(seed, radius, outputs):
 def posed(size, seed=0):
     images, targets, radius = on_a_sphere("digits", size, seed)
     network = KernelRegression.fit(KERNEL, images, targets, jitter=0.0)
-    return images, network, Embedding(kernel=KERNEL, answers=network.with_pull, radius=radius)
+    return images, network, Embedding(kernel=KERNEL, answers=network.with_vjp, radius=radius)
 
 
 def test_a_missing_image_is_found_however_little_it_says():

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from exhume.kernels import InfiniteNTK, duals_of, jittered
+from exhume.kernels import InfiniteNTK, add_jitter, solve_duals
 from exhume.optimise import Adam, Variables, minimise
 
 Answers = Callable[
@@ -50,7 +50,7 @@ class Embedding:
         """Return the value at free inputs and duals in their unit, and its gradients."""
         free, raw = variables
         inputs, duals = self.inputs(free), self.dual_unit * raw
-        table, pull = self.kernel.with_pull(inputs)
+        table, pull = self.kernel.with_vjp(inputs)
         said, pull_said = self.answers(inputs)
         own = table @ duals
         value = (duals * own).sum() - 2.0 * (duals * said).sum()
@@ -63,7 +63,7 @@ class Embedding:
         """Return the duals, in their unit, that fit best at free inputs, in closed form."""
         inputs = self.inputs(free)
         said = self.answers(inputs)[0].double()
-        return (duals_of(self.kernel(inputs.double()), said, BARELY) / self.dual_unit).to(free)
+        return (solve_duals(self.kernel(inputs.double()), said, BARELY) / self.dual_unit).to(free)
 
 
 def on_sphere(free: Float[Tensor, "candidate value"], radius: float) -> Float[Tensor, "candidate value"]:
@@ -103,7 +103,7 @@ class Missing:
     @cached_property
     def _there(self) -> tuple[Tensor, Tensor, Tensor]:
         inputs = self.problem.inputs(self.free).double()
-        inverse = torch.linalg.inv(jittered(self.problem.kernel(inputs), BARELY))
+        inverse = torch.linalg.inv(add_jitter(self.problem.kernel(inputs), BARELY))
         return inputs, inverse, inverse @ self.problem.answers(inputs.to(self.free))[0].double()
 
     def explained_at(
@@ -113,7 +113,7 @@ class Missing:
         kernel = self.problem.kernel
         inputs, inverse, duals = self._there
         asked = on_sphere(places, self.radius)
-        table, pull = kernel.with_pull(asked.double(), inputs)
+        table, pull = kernel.with_vjp(asked.double(), inputs)
         said, pull_said = self.problem.answers(asked)
         left = said.double() - table @ duals
         projected = table @ inverse

@@ -15,7 +15,7 @@ from exhume.core.errors import ExhumeError, Refusal
 from exhume.core.progress import Progress, no_progress
 from exhume.core.run_context import RunContext
 from exhume.core.suppression import suppress_neighbours
-from exhume.kernels import InfiniteNTK, jittered
+from exhume.kernels import InfiniteNTK, add_jitter
 from exhume.models.mlp import MLP
 from exhume.models.tangent import compute_outputs, jacobian_vector_product
 from exhume.optimise import Adam, Minimum, Variables, minimise
@@ -158,7 +158,7 @@ def relocated(
     if len(kept) == count:
         if missing <= settings.floor:
             return None
-        cost = raw.double().square().sum(1) / torch.linalg.inv(jittered(table, BARELY)).diagonal()
+        cost = raw.double().square().sum(1) / torch.linalg.inv(add_jitter(table, BARELY)).diagonal()
         few = 1 + int(torch.randint(min(3, count), (1,), generator=generator))
         kept = cost.argsort(descending=True)[: max(1, count - few)].tolist()
         place, _ = look(free[kept])
