@@ -6,7 +6,7 @@ from .data import load
 from .distillation import KIP, RKIP, RKIPFinite, distil
 from .evaluation import evaluate, find_copies, verdict
 from .models import MLP, ConvNet
-from .records import AttackerView, Audit, Dataset, Evaluation, Outcome, Reconstruction, Split, Victim
+from .records import AttackerView, Audit, Dataset, Evaluation, Outcome, PublicTraining, Reconstruction, Split, Victim
 from .report import report, save_figures
 from .training import train
 from .version import __version__
@@ -23,6 +23,7 @@ __all__ = [
     "Evaluation",
     "ExhumeError",
     "Outcome",
+    "PublicTraining",
     "RKIPFinite",
     "Reconstruction",
     "RecordError",

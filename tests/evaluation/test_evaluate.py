@@ -359,7 +359,7 @@ def test_a_saved_audit_loads_back_equal(tmp_path_factory, shape, size, candidate
 
 def test_another_records_file_is_no_audit(tmp_path):
     make_found(noise((30,), 2)).save(tmp_path / "found.safetensors")
-    with pytest.raises(RecordError, match="not a saved audit"):
+    with pytest.raises(RecordError, match="not a saved evaluation"):
         Evaluation.load(tmp_path / "found.safetensors")
 
 

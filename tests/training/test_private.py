@@ -31,7 +31,7 @@ def test_the_same_seed_trains_the_same_network(digits):
     first, second = (train_privately(digits, settings, model=MLP(width=16), device="cpu") for _ in range(2))
     assert all(torch.equal(first.final[name], second.final[name]) for name in first.final)
     assert not torch.equal(first.initial["layer1.weight"], first.final["layer1.weight"])
-    assert first.view().training["optimiser"] == "dp-sgd"
+    assert first.view().training.optimiser == "dp-sgd"
 
 
 def test_gradients_are_clipped_before_noise(digits):

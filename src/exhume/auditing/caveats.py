@@ -95,7 +95,7 @@ def start_decides(clues: Clues) -> str | None:
 
 def rescaling_optimiser(clues: Clues) -> str | None:
     """Say that the optimiser hides the low rank of gradients."""
-    optimiser = clues.known("optimiser") or clues.known("optimizer")
+    optimiser = clues.known("optimiser")
     if optimiser not in RESCALING_OPTIMISERS:
         return None
     return f"Trained with {optimiser}, which rescales every weight's steps: sums of gradients explain the change badly."

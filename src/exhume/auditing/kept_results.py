@@ -87,7 +87,7 @@ def _request(attack: str, view: AttackerView, seed: int) -> str:
         "shape": view.input_shape,
         "bounds": view.bounds,
         "linearised": view.linearised,
-        "training": dict(view.training),
+        "training": view.training.facts(),
     }
     offset = [] if view.offset is None else [view.offset]
     return fingerprint(values, *(_plain(ends[end][name]) for end, name in names), *offset)

@@ -20,7 +20,7 @@ from exhume.core.progress import Progress, no_progress
 from exhume.core.settings_from_text import parse_value
 from exhume.core.text import first_sentence
 from exhume.core.weight_files import load_weights
-from exhume.records import AttackerView, StartEvidence, count_outputs
+from exhume.records import AttackerView, PublicTraining, StartEvidence, count_outputs
 from exhume.records.record import Bounds
 from exhume.training.settings import LossName
 
@@ -72,7 +72,7 @@ def own_view(own: OwnModel, progress: Progress = no_progress) -> tuple[AttackerV
         input_shape=shape,
         bounds=_range(own.bounds, shape),
         offset=None if means is None else means.reshape(-1, *[1] * (len(shape) - 1)),
-        training=_facts(own.training),
+        training=PublicTraining.from_facts(_facts(own.training)),
     )
     if seeds:
         found = find_seed(view, lambda seed: _built(factory, own.model, seed), seeds, progress)

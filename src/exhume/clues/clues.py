@@ -133,7 +133,7 @@ class Clues:
 
     def known(self, fact: str) -> str:
         """Return a publicly known fact about the training in lower case; empty where it is unknown."""
-        return str(self.view.training.get(fact, "")).lower()
+        return str(self.view.training.facts().get(fact, "")).lower()
 
     def _contains(self, kind: type[nn.Module]) -> bool:
         return any(isinstance(module, kind) for module in self.view.model.modules())

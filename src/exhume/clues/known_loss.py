@@ -70,7 +70,7 @@ def resolve_loss(requested: LossName | UserLoss | None, view: AttackerView) -> L
     Raises:
         Refusal: when the view names an unknown loss.
     """
-    named = requested if requested is not None else view.training.get("loss")
+    named = requested if requested is not None else view.training.loss
     if named is None or callable(named):
         return named
     if str(named) not in LOSSES:

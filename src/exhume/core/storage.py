@@ -51,8 +51,17 @@ def save_bundle(path: Path, kind: str, values: Mapping[str, Any], tensors: Mappi
     write_atomically(path, serialise(plain, metadata=header))
 
 
-def load_bundle(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Load what :func:`save_bundle` wrote, or say in one sentence what is wrong with the file."""
+def load_bundle(path: Path, kind: str, *, former_kind: str | None = None) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Load what :func:`save_bundle` wrote.
+
+    Args:
+        path: the file.
+        kind: the kind it was saved as.
+        former_kind: a name that earlier versions used for this kind.
+
+    Raises:
+        RecordError: with one sentence, when the file is missing, damaged or of another kind.
+    """
     if not path.is_file():
         raise RecordError(f"There is no {kind} file at {path}.")
     try:
@@ -62,7 +71,7 @@ def load_bundle(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor
         values = json.loads(header.get("values", "null"))
     except (safetensors.SafetensorError, ValueError, OSError, RecursionError) as error:
         raise RecordError(f"{path} is truncated or not a safetensors file ({first_sentence(error)}).") from error
-    if header.get("format") != FORMAT or header.get("kind") != kind or not isinstance(values, dict):
+    if header.get("format") != FORMAT or header.get("kind") not in (kind, former_kind) or not isinstance(values, dict):
         raise RecordError(f"{path} is not a saved {kind} of this version of exhume ({FORMAT}).")
     return values, tensors
 

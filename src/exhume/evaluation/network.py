@@ -24,7 +24,7 @@ def threat_model(view: AttackerView) -> dict[str, Any]:
         if offset is None
         else (offset.flatten().tolist() if offset.numel() <= 3 else f"an input of shape {tuple(offset.shape)}"),
         "dynamics": "linearised around the initial weights" if view.linearised else "standard",
-        "training": dict(view.training),
+        "training": view.training.facts(),
         "training inputs": False,
         "training labels": False,
     }

@@ -7,11 +7,15 @@ and to load itself back equal. Inputs are always in *pixel units* (the range of 
 """
 
 from exhume.records.audit import Applicability, Assessment, Audit, Price, StartCandidate, StartEvidence
+from exhume.records.calibration import Calibration, Level
 from exhume.records.comparison import Comparison
 from exhume.records.dataset import Dataset, Split
-from exhume.records.evaluation import Calibration, Evaluation, Level
+from exhume.records.evaluation import Evaluation
+from exhume.records.public_training import PublicTraining
 from exhume.records.reconstruction import Outcome, Reconstruction
-from exhume.records.view import AttackerView, Victim, Weights, check_weights, count_outputs
+from exhume.records.victim import Victim
+from exhume.records.view import AttackerView
+from exhume.records.weights import Weights, check_weights, count_outputs
 
 __all__ = [
     "Applicability",
@@ -25,6 +29,7 @@ __all__ = [
     "Level",
     "Outcome",
     "Price",
+    "PublicTraining",
     "Reconstruction",
     "Split",
     "StartCandidate",

@@ -1,4 +1,4 @@
-"""Examples to train on, and as many to measure against."""
+"""Data sets: examples to train on, and held-out examples to measure against."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,12 +7,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from exhume.core.storage import add_prefix, load_bundle, save_bundle, select_prefix
-from exhume.records.record import Bounds, Record, check_bounds, check_lengths, fits, pair, present
+from exhume.records.record import Bounds, Record, check_bounds, check_lengths, drop_none, read_bounds, refuse_misfits
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Split(Record):
-    """Some examples: inputs in pixel units, class indices, and soft targets where labels alone do not say enough."""
+    """Examples: inputs in pixel units, class indices, and soft targets where labels alone are not enough."""
 
     inputs: Float[Tensor, "example ..."]
     labels: Int[Tensor, " example"]
@@ -24,7 +24,7 @@ class Split(Record):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Dataset(Record):
-    """A training set with a disjoint held-out set from the same source, the null every score is measured against."""
+    """A training set with a disjoint hold-out set from the same source, the null of every score."""
 
     name: str
     train: Split
@@ -32,9 +32,9 @@ class Dataset(Record):
     test: Split | None = None
     classes: tuple[str, ...]
     bounds: Bounds | None
-    """The range of an input value before centring; None where there is none (tables)."""
+    """The range of an input value before centring; None where values are unbounded (tables)."""
     offset: Float[Tensor, "..."] | None = None
-    """What is subtracted before the network sees an input, broadcastable to one input; None: nothing."""
+    """What is subtracted from an input before the network sees it, broadcastable to one input; None: nothing."""
     features: tuple[str, ...] | None = None
     """Column names of tabular data."""
 
@@ -48,13 +48,13 @@ class Dataset(Record):
 
     @property
     def outputs(self) -> int:
-        """How many outputs a network for this task has: one for two classes, else one a class."""
+        """The number of outputs of a network for this task: one for two classes, else one per class."""
         if self.train.targets is not None:
             return self.train.targets.shape[1]
         return 1 if len(self.classes) == 2 else len(self.classes)
 
     def to_model(self, inputs: Float[Tensor, "example ..."]) -> Float[Tensor, "example ..."]:
-        """Turn pixel units into what the network takes."""
+        """Convert pixel units to network inputs."""
         return inputs if self.offset is None else inputs - self.offset.to(inputs)
 
     def save(self, path: Path | str) -> None:
@@ -63,8 +63,8 @@ class Dataset(Record):
         for name in ("train", "holdout", "test"):
             split: Split | None = getattr(self, name)
             if split is not None:
-                tensors |= add_prefix(name, present(inputs=split.inputs, labels=split.labels, targets=split.targets))
-        tensors |= present(offset=self.offset)
+                tensors |= add_prefix(name, drop_none(inputs=split.inputs, labels=split.labels, targets=split.targets))
+        tensors |= drop_none(offset=self.offset)
         values = {"name": self.name, "classes": self.classes, "bounds": self.bounds, "features": self.features}
         save_bundle(Path(path), "dataset", values, tensors)
 
@@ -72,12 +72,12 @@ class Dataset(Record):
     def load(cls, path: Path | str) -> "Dataset":
         """Load what :meth:`save` wrote."""
         values, tensors = load_bundle(Path(path), "dataset")
-        with fits(path, "dataset"):
+        with refuse_misfits(path, "dataset"):
             splits = {name: select_prefix(tensors, name) for name in ("train", "holdout", "test")}
             return cls(
                 name=values["name"],
                 classes=tuple(values["classes"]),
-                bounds=pair(values["bounds"]),
+                bounds=read_bounds(values["bounds"]),
                 features=None if values["features"] is None else tuple(values["features"]),
                 offset=tensors.get("offset"),
                 train=_read_split(splits["train"]),
@@ -87,5 +87,5 @@ class Dataset(Record):
 
 
 def _read_split(tensors: dict[str, Tensor]) -> Split:
-    check_lengths(inputs=tensors["inputs"], labels=tensors["labels"], **present(targets=tensors.get("targets")))
+    check_lengths(inputs=tensors["inputs"], labels=tensors["labels"], **drop_none(targets=tensors.get("targets")))
     return Split(**tensors)

@@ -1,7 +1,7 @@
 """What an attack found, and how it ended."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from exhume.core.storage import load_bundle, save_bundle
-from exhume.records.record import Record, check_lengths, fits
+from exhume.records.record import Record, check_lengths, refuse_misfits, split_tensors
 
 
 class Outcome(StrEnum):
@@ -64,22 +64,18 @@ class Reconstruction(Record):
 
     def cpu(self) -> "Reconstruction":
         """Return the same reconstruction with every tensor on the CPU."""
-        every = {f.name: getattr(self, f.name) for f in fields(self)}
-        moved: dict[str, Any] = {name: value.cpu() for name, value in every.items() if isinstance(value, Tensor)}
+        moved: dict[str, Any] = {name: tensor.cpu() for name, tensor in split_tensors(self)[1].items()}
         return replace(self, **moved)
 
     def save(self, path: Path | str) -> None:
         """Save as one file."""
-        every = {f.name: getattr(self, f.name) for f in fields(self)}
-        tensors = {name: value for name, value in every.items() if isinstance(value, Tensor)}
-        values = {name: value for name, value in every.items() if name not in tensors and value is not None}
-        save_bundle(Path(path), "reconstruction", values | {"diagnostics": dict(self.diagnostics)}, tensors)
+        save_bundle(Path(path), "reconstruction", *split_tensors(self))
 
     @classmethod
     def load(cls, path: Path | str) -> "Reconstruction":
         """Load what :meth:`save` wrote."""
         values, tensors = load_bundle(Path(path), "reconstruction")
-        with fits(path, "reconstruction"):
+        with refuse_misfits(path, "reconstruction"):
             check_lengths(**{name: tensors[name] for name in PER_CANDIDATE if name in REQUIRED or name in tensors})
             misplaced = values.keys() & {*PER_CANDIDATE, "history"}
             if misplaced:

@@ -1,7 +1,8 @@
-"""What all records share: equality by value, and small steps of saving and loading."""
+"""Parts that all records share: equality by value, checks, and small steps of saving and loading."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -12,51 +13,54 @@ from exhume.core.errors import ExhumeError, RecordError
 from exhume.core.text import first_sentence
 
 Bounds = tuple[float | int, float | int]
-"""The lowest and the highest value; int stands beside float so that checks of types at run time let (0, 1) pass."""
+"""The lowest and the highest value; ``int`` stands beside ``float`` so that run-time type checks accept (0, 1)."""
 
 
 class Record:
-    """Equality by value, tensors included: what ``load(save(x)) == x`` means."""
+    """A frozen dataclass with equality by value, tensors included, so that ``load(save(x)) == x``."""
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return NotImplemented
-        return all(_same(getattr(self, f.name), getattr(other, f.name)) for f in fields(self) if f.compare)  # type: ignore[arg-type]
+        return all(_equal(getattr(self, f.name), getattr(other, f.name)) for f in fields(self) if f.compare)  # type: ignore[arg-type]
 
     __hash__ = None  # type: ignore[assignment]
 
 
-def _same(a: object, b: object) -> bool:
+def _equal(a: object, b: object) -> bool:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a.dtype == b.dtype and a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
     if isinstance(a, Mapping) and isinstance(b, Mapping):
-        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+        return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
     return type(a) is type(b) and a == b
 
 
-class fits:  # noqa: N801 - reads as a phrase: with fits(path, "victim")
-    """Turn what a wrong or hand-edited file provokes into one sentence."""
-
-    def __init__(self, path: Path | str, kind: str) -> None:
-        self.path, self.kind = path, kind
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, RecordError):  # it has said its sentence
-            return
-        if isinstance(error, ExhumeError | LookupError | TypeError | ValueError | AttributeError | RuntimeError):
-            raise RecordError(f"{self.path} does not hold a complete {self.kind} ({first_sentence(error)}).") from error
+def split_tensors(record: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Split the fields of a record into JSON values and tensors; fields that are None are left out."""
+    every = {f.name: getattr(record, f.name) for f in fields(record)}
+    tensors = {name: value for name, value in every.items() if isinstance(value, Tensor)}
+    values = {name: value for name, value in every.items() if name not in tensors and value is not None}
+    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}, tensors
 
 
-def present(**tensors: Tensor | None) -> dict[str, Tensor]:
-    """Keep the tensors that are there."""
+@contextmanager
+def refuse_misfits(path: Path | str, kind: str) -> Iterator[None]:
+    """Turn the errors that a wrong or hand-edited file causes into one :class:`RecordError`."""
+    try:
+        yield
+    except RecordError:
+        raise
+    except (ExhumeError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise RecordError(f"{path} does not hold a complete {kind} ({first_sentence(error)}).") from error
+
+
+def drop_none(**tensors: Tensor | None) -> dict[str, Tensor]:
+    """Return the tensors that are not None."""
     return {name: tensor for name, tensor in tensors.items() if tensor is not None}
 
 
 def check_lengths(**tensors: Tensor) -> None:
-    """Raise ValueError unless the tensors have as many rows each; how a loader notices parts of different records."""
+    """Raise ValueError unless all tensors have the same number of rows, as parts of one record do."""
     (first, rows), *others = ((name, len(tensor)) for name, tensor in tensors.items())
     for name, other in others:
         if other != rows:
@@ -64,7 +68,7 @@ def check_lengths(**tensors: Tensor) -> None:
 
 
 def check_bounds(bounds: Bounds | None) -> None:
-    """Raise :class:`ExhumeError` unless the bounds of an input value are finite and the lower one comes first."""
+    """Raise :class:`ExhumeError` unless the bounds of an input value are finite and in ascending order."""
     if bounds is None:
         return
     low, high = bounds
@@ -74,6 +78,6 @@ def check_bounds(bounds: Bounds | None) -> None:
         )
 
 
-def pair(values: Any) -> Bounds | None:
-    """Read bounds back from JSON."""
+def read_bounds(values: Any) -> Bounds | None:
+    """Read bounds from their JSON value."""
     return None if values is None else (float(values[0]), float(values[1]))

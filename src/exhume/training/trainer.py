@@ -19,7 +19,7 @@ from exhume.models.architecture import Architecture
 from exhume.models.linearised import Linearised
 from exhume.models.mlp import MLP
 from exhume.records import Dataset, Victim
-from exhume.records.record import fits
+from exhume.records.record import refuse_misfits
 from exhume.training.descent import Descent
 from exhume.training.lazy import lazily_trained, lazy_flow
 from exhume.training.losses import LOSSES
@@ -120,7 +120,7 @@ def _resume(descent: Descent, file: Checkpoint) -> Checkpoint:
     """Bring a training to where its file left it, if there is one yet."""
     saved = file.load()
     if saved is not None:
-        with fits(file.path, "training"):
+        with refuse_misfits(file.path, "training"):
             descent.unpack(*saved)
     return file
 

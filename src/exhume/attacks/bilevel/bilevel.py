@@ -182,7 +182,7 @@ class Bilevel(Attack):
 
     def _weight_decay(self, view: AttackerView) -> float:
         asked = self.weight_decay
-        decay = float(view.training.get("weight_decay") or 0.0) if asked is None else asked
+        decay = float(view.training.weight_decay or 0.0) if asked is None else asked
         if decay <= 0 and not self._repeats:
             raise Refusal(
                 "Bilevel needs a training that weight decay brings to rest, and none is known of; set weight_decay."

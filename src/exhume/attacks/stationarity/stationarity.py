@@ -59,7 +59,7 @@ class Stationarity(FinalWeights):
         targets = encode_labels(loss, labels, view)
         dtype = torch.float64 if self.precision == "float64" else torch.float32
         size = candidates if span is None else span.rank
-        decay = self.weight_decay or float(view.training.get("weight_decay") or 0.0) or 1e-3
+        decay = self.weight_decay or float(view.training.weight_decay or 0.0) or 1e-3
         return TiedMultipliers(loss, targets.to(dtype) if targets.is_floating_point() else targets, 1 / (size * decay))
 
     @property

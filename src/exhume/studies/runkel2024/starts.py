@@ -20,7 +20,7 @@ from exhume.data import load
 from exhume.evaluation.consensus import are_true, nearest_squares
 from exhume.evaluation.distances import UnitScale
 from exhume.models.mlp import MLP
-from exhume.records import AttackerView, Dataset
+from exhume.records import AttackerView, Dataset, PublicTraining
 from exhume.studies.buzaglo2023.max_margin import shrunk
 from exhume.studies.loo2023.distilled import slug
 from exhume.studies.study import Bench
@@ -141,7 +141,7 @@ def view_of(network: Network, data: Dataset, cell: Mapping[str, Any]) -> Attacke
         input_shape=data.input_shape,
         bounds=data.bounds,
         offset=data.offset,
-        training={"loss": "ce", "weight_decay": network.weight_decay},
+        training=PublicTraining(loss="ce", weight_decay=network.weight_decay),
         architecture=architecture,
     )
 

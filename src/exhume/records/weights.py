@@ -1,0 +1,67 @@
+"""Weights by name, and whether they belong to a model."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from exhume.core.errors import ExhumeError, WeightsError
+from exhume.core.text import first_sentence
+
+Weights = Mapping[str, Tensor]
+"""Tensors by name, as ``state_dict`` returns them."""
+
+
+def weight_shapes(model: nn.Module) -> dict[str, torch.Size]:
+    """Return the shape of every weight and buffer of a model, by name."""
+    return {name: tensor.shape for name, tensor in model.state_dict().items()}
+
+
+def check_weights(weights: Weights, expected: Mapping[str, torch.Size], when: str) -> None:
+    """Raise :class:`WeightsError` unless ``weights`` have the expected names and shapes and only finite values."""
+    check_shapes(weights, expected, when)
+    for name, tensor in weights.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise WeightsError(f"The {when} weights hold NaN or infinite values in {name}: the training diverged.")
+
+
+def check_shapes(weights: Weights, expected: Mapping[str, torch.Size], when: str) -> None:
+    """Raise :class:`WeightsError` unless ``weights`` have the expected names and shapes."""
+    missing, unknown = sorted(expected.keys() - weights.keys()), sorted(weights.keys() - expected.keys())
+    if missing or unknown:
+        raise WeightsError(
+            f"The {when} weights do not belong to this model: "
+            f"missing {missing[:3] or 'none'}, unknown {unknown[:3] or 'none'}."
+        )
+    for name, tensor in weights.items():
+        if tensor.shape != expected[name]:
+            raise WeightsError(
+                f"The {when} weights have {name} of shape {tuple(tensor.shape)}, the model {tuple(expected[name])}."
+            )
+
+
+def count_outputs(model: nn.Module, input_shape: tuple[int, ...]) -> int:
+    """Return the number of outputs of a model per input.
+
+    Raises:
+        ExhumeError: when the model does not take an input of this shape, or returns anything but a tensor.
+    """
+    weight = next(iter(model.parameters()))
+    zeros = torch.zeros(1, *input_shape, dtype=weight.dtype, device=weight.device)
+    was_training = [module for module in model.modules() if module.training]
+    try:
+        # In evaluation mode: in training mode batch normalisation refuses a single example and would learn from it.
+        with torch.no_grad():
+            outputs = model.eval()(zeros)
+    except Exception as error:  # the owner's code may raise anything
+        raise ExhumeError(
+            f"The model does not take inputs of shape {input_shape} ({first_sentence(error)})."
+        ) from error
+    finally:
+        for module in was_training:
+            module.training = True
+    if not isinstance(outputs, Tensor):
+        raise ExhumeError(
+            f"The model returns a {type(outputs).__name__}; wrap it so that it returns the tensor of its outputs alone."
+        )
+    return outputs.numel()
