@@ -27,10 +27,10 @@ from exhume.core.checkpoint import Checkpoint
 from exhume.core.errors import ExhumeError
 from exhume.core.settings_from_text import parse_value
 from exhume.core.weight_files import load_weights
-from exhume.data.arrays import read_npz
+from exhume.data.csv_files import read_csv
 from exhume.data.idx import read_idx
-from exhume.data.own import read_own
-from exhume.data.tables import read_csv
+from exhume.data.npz_files import read_npz
+from exhume.data.own_files import read_own_files
 from exhume.evaluation import evaluate
 from exhume.models.mlp import MLP
 from exhume.records import AttackerView, Dataset, Evaluation, Outcome, Reconstruction, Split, Victim
@@ -237,7 +237,7 @@ def test_arrays_of_every_kind_and_shape(
             for shape, kind in ((x_shape, x_kind), (y_shape, y_kind)))  # fmt: skip
     np.savez(file, x=x, y=y)
     with clear_words(place):
-        read_own(file, file, input_shape=x_shape[1:] or (1,), bounds=(0.0, 1.0) if filling % 2 else None)
+        read_own_files(file, file, input_shape=x_shape[1:] or (1,), bounds=(0.0, 1.0) if filling % 2 else None)
     with clear_words(place):
         read_npz(file)
 

@@ -17,7 +17,7 @@ from exhume.core.errors import DataError
 from exhume.data import downloads, fetch, load
 from exhume.data.cifar import PIXELS
 from exhume.data.downloads import DOWNLOADS, Download
-from exhume.data.sources import KNOWN, MNIST_FILES, Filed
+from exhume.data.known_sources import KNOWN_SOURCES, MNIST_FILES, FileSource
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -170,7 +170,7 @@ def test_only_known_downloads_are_fetched(name: str, message: str) -> None:
 
 
 def test_every_source_read_from_files_can_be_fetched_whole() -> None:
-    filed = {name: known for name, known in KNOWN.items() if isinstance(known, Filed)}
+    filed = {name: known for name, known in KNOWN_SOURCES.items() if isinstance(known, FileSource)}
     assert filed.keys() == DOWNLOADS.keys()
     for name, known in filed.items():
         brought = {file for offer in DOWNLOADS[name] for file in offer.unpacks_to or (offer.file.removesuffix(".gz"),)}

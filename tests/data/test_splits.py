@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exhume.core.errors import DataError
-from exhume.data.splits import Draw, draw_balanced, repeated
+from exhume.data.splits import Draw, draw_balanced, find_repeats
 
 quick = settings(max_examples=80)
 
@@ -102,4 +102,4 @@ def test_too_much_is_refused_with_what_is_possible(counts: tuple[int, int], size
 def test_repeats_are_found_whatever_the_type() -> None:
     inputs = torch.tensor([[1, 2], [3, 4], [1, 2], [1, 2], [4, 3]])
     for dtype in (torch.uint8, torch.float32, torch.float64):
-        assert repeated(inputs.to(dtype)).tolist() == [2, 3]
+        assert find_repeats(inputs.to(dtype)).tolist() == [2, 3]

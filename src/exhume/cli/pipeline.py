@@ -18,7 +18,7 @@ from exhume.core.json_values import to_json_value
 from exhume.core.run_context import OutOfTime
 from exhume.core.storage import write_json
 from exhume.data import load
-from exhume.data.own import read_own
+from exhume.data.own_files import read_own_files
 from exhume.evaluation import evaluate, lead
 from exhume.models.architecture import Architecture
 from exhume.records import AttackerView, Audit, Dataset, Reconstruction, Victim
@@ -213,7 +213,7 @@ def find_examples(
     if train_data is not None:
         if data is not None or run is not None:
             raise ExhumeError("--train-data and --holdout go with --model alone; a run folder has its own data.")
-        return read_own(train_data, holdout, input_shape=view.input_shape, bounds=view.bounds, offset=view.offset)
+        return read_own_files(train_data, holdout, input_shape=view.input_shape, bounds=view.bounds, offset=view.offset)
     if holdout is not None:
         raise ExhumeError("--holdout is what --train-data is measured against; name both.")
     if data is not None:

@@ -1,8 +1,8 @@
 """Data: known sources, your own files, tasks, balanced draws with a held-out twin, and downloads with checksums."""
 
 from exhume.data.downloads import fetch
+from exhume.data.known_sources import Availability, available
 from exhume.data.loading import load
-from exhume.data.sources import Availability, available
 from exhume.data.tasks import Classes
 
 __all__ = ["Availability", "Classes", "available", "fetch", "load"]

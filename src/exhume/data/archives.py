@@ -9,7 +9,7 @@ from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 
 from exhume.core.errors import DataError
-from exhume.data.streams import Capped
+from exhume.data.streams import LimitedStream
 
 
 def unpack(archive: Path, into: Path, *, wanted: Collection[str], limit: int) -> None:
@@ -23,7 +23,7 @@ def unpack(archive: Path, into: Path, *, wanted: Collection[str], limit: int) ->
         try:
             with (
                 gzip.open(archive, "rb") as raw,
-                tarfile.open(fileobj=Capped(raw, limit, str(archive)), mode="r|") as tar,
+                tarfile.open(fileobj=LimitedStream(raw, limit, str(archive)), mode="r|") as tar,
             ):
                 found = _extract(tar, Path(folder), set(wanted), limit, archive)
         except (tarfile.TarError, EOFError, zlib.error, OSError) as error:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from exhume.core.errors import DataError
 from exhume.data.source import Examples, Source
-from exhume.data.streams import opened, read_up_to
+from exhume.data.streams import open_file, read_up_to
 
 SHAPE = (3, 32, 32)
 PIXELS = 3 * 32 * 32
@@ -33,7 +33,7 @@ def read_cifar_file(path: Path, classes: tuple[str, ...], most_records: int) -> 
     """Read the records of one file, plain or gzip; fewer than the official number are fine, a part of one is not."""
     label_bytes = LABEL_BYTES[classes]
     record = label_bytes + PIXELS
-    with opened(path) as stream:
+    with open_file(path) as stream:
         content = read_up_to(stream, most_records * record + 1)
     if len(content) > most_records * record:
         raise DataError(f"{path} holds more than the {most_records:,} records of the official file.")

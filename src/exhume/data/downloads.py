@@ -9,7 +9,7 @@ import pooch
 from exhume.core.errors import DataError
 from exhume.core.progress import Progress, no_progress
 from exhume.data.archives import unpack
-from exhume.data.sources import KNOWN, MNIST_FILES, Bundled, Filed, search_path
+from exhume.data.known_sources import KNOWN_SOURCES, MNIST_FILES, BundledSource, FileSource, search_path
 
 LARGEST_DOWNLOAD = 2**28
 LARGEST_ARCHIVE = 2**28
@@ -83,8 +83,8 @@ def fetch(name: str, data_dir: Path | str | None = None, progress: Progress = no
     Raises:
         DataError: when there is no such download, no network, no room, or the file is not the published one.
     """
-    known = KNOWN.get(name)
-    if isinstance(known, Bundled):
+    known = KNOWN_SOURCES.get(name)
+    if isinstance(known, BundledSource):
         raise DataError(f"{name} comes with exhume; there is nothing to fetch.")
     if known is None or name not in DOWNLOADS:
         raise DataError(f"There is no download named {name!r}; choose from {', '.join(DOWNLOADS)}.")
@@ -95,7 +95,7 @@ def fetch(name: str, data_dir: Path | str | None = None, progress: Progress = no
     return folder
 
 
-def _complete(name: str, known: Filed, folder: Path) -> bool:
+def _complete(name: str, known: FileSource, folder: Path) -> bool:
     wanted = {file for download in DOWNLOADS[name] for file in download.unpacks_to} or set(known.files)
     return all((folder / file).is_file() or (folder / f"{file}.gz").is_file() for file in wanted)
 

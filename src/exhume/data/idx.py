@@ -11,7 +11,7 @@ from torch import Tensor
 
 from exhume.core.errors import DataError
 from exhume.data.source import LARGEST_SOURCE, Examples, Source
-from exhume.data.streams import opened, read_up_to
+from exhume.data.streams import open_file, read_up_to
 
 UNSIGNED_BYTES = 8
 SIDE = 28
@@ -37,7 +37,7 @@ def read_idx(path: Path, dimensions: int) -> UInt8[Tensor, "..."]:
     No more is unpacked than the header declares, so a gzip bomb costs nothing.
     """
     magic = bytes([0, 0, UNSIGNED_BYTES, dimensions])
-    with opened(path) as stream:
+    with open_file(path) as stream:
         header = read_up_to(stream, 4 + 4 * dimensions)
         if header[:4] != magic[: len(header)] or not header:
             raise DataError(

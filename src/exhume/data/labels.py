@@ -10,7 +10,7 @@ from torch import Tensor
 from exhume.core.errors import DataError
 
 
-def class_names(labels: Sequence[str]) -> tuple[str, ...]:
+def sort_classes(labels: Sequence[str]) -> tuple[str, ...]:
     """Return the distinct labels in order: by value when all are numbers, else by the alphabet.
 
     >>> class_names(["10", "9", "10"]), class_names(["dog", "cat"])
@@ -26,7 +26,7 @@ def class_names(labels: Sequence[str]) -> tuple[str, ...]:
     return tuple(label for _, label in sorted(zip(values, distinct, strict=True)))
 
 
-def encode(labels: Sequence[str], classes: tuple[str, ...], where: str) -> Int[Tensor, " example"]:
+def encode_labels(labels: Sequence[str], classes: tuple[str, ...], where: str) -> Int[Tensor, " example"]:
     """Turn labels into indices of ``classes``."""
     index = {name: position for position, name in enumerate(classes)}
     unknown = [label for label in labels if label not in index]

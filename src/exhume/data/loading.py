@@ -8,10 +8,10 @@ from torch import Tensor
 
 from exhume.core.errors import DataError
 from exhume.core.text import count_noun
-from exhume.data.kept import kept_at, read_kept
+from exhume.data.known_sources import read_source
+from exhume.data.saved_dataset import find_saved_dataset, read_saved_dataset
 from exhume.data.source import Examples, Source
-from exhume.data.sources import read_source
-from exhume.data.splits import draw_balanced, repeated
+from exhume.data.splits import draw_balanced, find_repeats
 from exhume.data.tasks import Classes, Task, choose_task
 from exhume.records import Dataset, Split
 
@@ -57,9 +57,11 @@ def load(
     """
     if test is not None and test < 0:
         raise DataError(f"A test set cannot have {test} examples; 0 means none.")
-    kept = kept_at(name)
+    kept = find_saved_dataset(name)
     if kept is not None:
-        return read_kept(kept, test=test, classes=classes, size=size, label=label, centring=None if centre else False)
+        return read_saved_dataset(
+            kept, test=test, classes=classes, size=size, label=label, centring=None if centre else False
+        )
     source = read_source(name, label=label, data_dir=data_dir)
     if len(source.classes) < 2:
         raise DataError(f"{name} has one class only, {source.classes[0]!r}; a task needs two to tell apart.")
@@ -68,7 +70,7 @@ def load(
 
     labels = task.relabel(source.train.labels)
     drawable = labels.clone()
-    drawable[repeated(source.train.inputs)] = -1
+    drawable[find_repeats(source.train.inputs)] = -1
     draw = draw_balanced(drawable, task.classes, size, generator)
     train = _split(source.train, labels, draw.train)
     return Dataset(

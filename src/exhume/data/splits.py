@@ -55,7 +55,7 @@ def draw_balanced(
     return Draw(train=_shuffle(train, generator), holdout=_shuffle(holdout, generator), rest=_shuffle(rest, generator))
 
 
-def repeated(inputs: Shaped[Tensor, "example ..."]) -> Int[Tensor, " repeat"]:
+def find_repeats(inputs: Shaped[Tensor, "example ..."]) -> Int[Tensor, " repeat"]:
     """Return the indices of inputs that equal an earlier one, bit by bit.
 
     A copy of a training input among the held-out ones would count as its recovery; so copies take no part in a draw.

@@ -24,7 +24,7 @@ class Readable(Protocol):
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Readable]:
+def open_file(path: Path) -> Iterator[Readable]:
     """Open a file, unpacking it on the way when it is gzip (told by its first bytes, not by its name)."""
     if not path.is_file():
         raise DataError(f"There is no file at {path}.")
@@ -54,7 +54,7 @@ def read_up_to(stream: Readable, size: int) -> bytearray:
     return content
 
 
-class Capped(io.RawIOBase):
+class LimitedStream(io.RawIOBase):
     """A stream that gives no more than ``limit`` bytes, so that a small file cannot unpack to a large one."""
 
     def __init__(self, stream: Readable, limit: int, name: str) -> None:

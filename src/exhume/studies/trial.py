@@ -9,7 +9,7 @@ import torch
 from exhume.attacks.attack import Attack
 from exhume.core.devices import resolve_device
 from exhume.data import load
-from exhume.data.sources import available
+from exhume.data.known_sources import available
 from exhume.evaluation import evaluate
 from exhume.evaluation.network import kernel_movement
 from exhume.models.mlp import MLP

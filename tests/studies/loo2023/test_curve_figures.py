@@ -8,7 +8,7 @@ import torch
 
 from exhume.cli import main
 from exhume.core.errors import ExhumeError
-from exhume.data.sources import available
+from exhume.data.known_sources import available
 from exhume.studies import MAIN_PAPER, STUDIES, named
 from exhume.studies.grid import LINEARISED, STANDARD, TEN_CLASSES, Effort, mean_curve, share, where
 from exhume.studies.loo2023.curve_figures import SMOKE, curves

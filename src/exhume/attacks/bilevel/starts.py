@@ -14,7 +14,7 @@ from torch import Tensor
 
 from exhume.core.errors import ExhumeError, Refusal
 from exhume.core.text import count_noun
-from exhume.data.sources import read_source
+from exhume.data.known_sources import read_source
 from exhume.records import AttackerView, Dataset
 from exhume.records.record import Record
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from exhume.core.errors import DataError
-from exhume.data.arrays import NAMES, read_arrays, read_labels
-from exhume.data.labels import class_names, encode
+from exhume.data.labels import encode_labels, sort_classes
+from exhume.data.npz_files import NAMES, read_arrays, read_labels
 from exhume.data.source import to_unit
 from exhume.records import Dataset, Split
 from exhume.records.record import Bounds
@@ -22,7 +22,7 @@ SLACK = 1e-4
 """By which part of the range values may lie outside of it: rounding."""
 
 
-def read_own(
+def read_own_files(
     train: Path,
     holdout: Path | None,
     *,
@@ -126,7 +126,7 @@ def _is_regression(array: NDArray[Any]) -> bool:
 
 def _classes(names: list[str]) -> tuple[str, ...]:
     """Return the classes in the order of the model's outputs, where labels are whole numbers from zero."""
-    distinct = class_names(names)
+    distinct = sort_classes(names)
     if distinct and all(name.isdecimal() for name in distinct) and int(distinct[-1]) < CLASSES_MOST:
         return tuple(str(index) for index in range(max(2, int(distinct[-1]) + 1)))
     return distinct
@@ -135,4 +135,4 @@ def _classes(names: list[str]) -> tuple[str, ...]:
 def _indices(labels: list[str] | None, classes: tuple[str, ...], count: int, path: Path) -> Tensor:
     if labels is None or classes == ("",):
         return torch.zeros(count, dtype=torch.long)
-    return encode(labels, classes, str(path))
+    return encode_labels(labels, classes, str(path))

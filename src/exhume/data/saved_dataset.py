@@ -14,7 +14,7 @@ FILE = "data.safetensors"
 """What commands call the data set they leave in their folder."""
 
 
-def kept_at(name: str | Path) -> Path | None:
+def find_saved_dataset(name: str | Path) -> Path | None:
     """Return the file of a kept data set that ``name`` is, or has in it as a folder; None: it is something else."""
     path = Path(name).expanduser()
     if path.suffix.lower() == ".safetensors":
@@ -23,7 +23,7 @@ def kept_at(name: str | Path) -> Path | None:
     return inside if str(name) and inside.is_file() else None
 
 
-def read_kept(path: Path, *, test: int | None = None, **redraw: Any) -> Dataset:
+def read_saved_dataset(path: Path, *, test: int | None = None, **redraw: Any) -> Dataset:
     """Read a kept data set, with at most ``test`` of its test examples.
 
     Args:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from exhume.core.errors import DataError
 from exhume.core.text import first_sentence
-from exhume.data.labels import class_names, encode
+from exhume.data.labels import encode_labels, sort_classes
 from exhume.data.source import LARGEST_SOURCE, Examples, Source, standardise
 from exhume.records.record import Bounds
 
@@ -33,14 +33,14 @@ def read_npz(path: Path) -> Source:
     arrays = read_arrays(path)
     x, y = next(pair for pair in NAMES if arrays.keys() >= set(pair))
     labels = read_labels(arrays[y], f"{y} in {path}")
-    classes = class_names(labels)
+    classes = sort_classes(labels)
     inputs, bounds = _inputs(arrays[x], f"{x} in {path}")
 
     def examples(values: Tensor, names: list[str], where: str) -> Examples:
         if len(values) != len(names):
             raise DataError(f"{where} has {len(values)} inputs but {len(names)} labels; they do not belong together.")
         scaled = values if bounds else standardise(values, like=inputs).float()
-        return Examples(inputs=scaled, labels=encode(names, classes, where))
+        return Examples(inputs=scaled, labels=encode_labels(names, classes, where))
 
     test = None
     if arrays.keys() >= set(TEST_NAMES):

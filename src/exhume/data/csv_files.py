@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from exhume.core.errors import DataError
-from exhume.data.labels import class_names, encode
+from exhume.data.labels import encode_labels, sort_classes
 from exhume.data.source import LARGEST_SOURCE, Examples, Source, standardise
 
 SEPARATORS = ",;\t"
@@ -35,11 +35,11 @@ def read_csv(path: Path, label: str | None) -> Source:
         )
     if not table:
         raise DataError(f"{path} has a header and no rows.")
-    classes = class_names(labels)
+    classes = sort_classes(labels)
     inputs = standardise(torch.tensor(table, dtype=torch.float64)).float()
     return Source(
         name=path.stem,
-        train=Examples(inputs=inputs, labels=encode(labels, classes, str(path))),
+        train=Examples(inputs=inputs, labels=encode_labels(labels, classes, str(path))),
         classes=classes,
         bounds=None,
         features=features,
@@ -65,8 +65,8 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def _column(header: list[str], label: str, path: Path) -> int:
     header[:] = [name.strip() for name in header]
-    repeated = {name for name in header if header.count(name) > 1}
-    if repeated:
+    twice = {name for name in header if header.count(name) > 1}
+    if twice:
         raise DataError(f"{path} names the column {min(repeated)!r} twice; give every column its own name.")
     if label not in header:
         raise DataError(f"{path} has no column {label!r}; its columns are {', '.join(header[:20]) or 'none'}.")

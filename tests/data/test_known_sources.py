@@ -9,7 +9,7 @@ import pytest
 from exhume.core.errors import DataError
 from exhume.data import available, load
 from exhume.data.cifar import PIXELS
-from exhume.data.sources import KNOWN, MNIST_FILES, Filed, locate, read_source, search_path
+from exhume.data.known_sources import KNOWN_SOURCES, MNIST_FILES, FileSource, locate, read_source, search_path
 
 
 def write_mnist(folder: Path, count: int = 40, spelling: str = "-idx", packed: bool = True) -> None:
@@ -63,8 +63,8 @@ def test_the_argument_comes_before_the_environment_before_the_cache(
     path = search_path(tmp_path / "argument")
     assert path[:2] == [tmp_path / "argument", tmp_path / "environment"]
     assert len(path) == 3
-    known = KNOWN["mnist"]
-    assert isinstance(known, Filed)
+    known = KNOWN_SOURCES["mnist"]
+    assert isinstance(known, FileSource)
     for folder in (path[2], path[1], path[0]):
         write_mnist(folder / "mnist")
         found = locate("mnist", known, tmp_path / "argument")
@@ -99,7 +99,7 @@ def test_mnist_lying_about_does_not_pass_for_fashion_mnist(tmp_path: Path) -> No
 def test_available_tells_what_is_here_and_where(tmp_path: Path) -> None:
     write_cifar(tmp_path / "cifar-10")
     by_name = {source.name: source for source in available(tmp_path)}
-    assert by_name.keys() == KNOWN.keys()
+    assert by_name.keys() == KNOWN_SOURCES.keys()
     assert by_name["faces"].present
     assert by_name["faces"].location == "bundled"
     assert by_name["cifar-10"].present

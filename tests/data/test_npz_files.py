@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exhume.core.errors import DataError
-from exhume.data.arrays import read_npz
+from exhume.data.npz_files import read_npz
 
 RANDOM = np.random.default_rng(0)
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exhume.core.errors import DataError
-from exhume.data.labels import class_names, encode
+from exhume.data.csv_files import read_csv
+from exhume.data.labels import encode_labels, sort_classes
 from exhume.data.source import standardise
-from exhume.data.tables import read_csv
 
 GOOD = "age,kind,weight\n1,cat,2.5\n3,dog,2.5\n5,cat,-1e1\n"
 
@@ -91,8 +91,8 @@ def test_a_test_table_is_standardised_like_the_training_table() -> None:
 
 
 def test_classes_sort_by_value_and_otherwise_by_the_alphabet() -> None:
-    assert class_names(["10", "9", "-1.5"]) == ("-1.5", "9", "10")
-    assert class_names(["nan", "b", "10"]) == ("10", "b", "nan")
-    assert class_names(["nan", "2", "10"]) == ("10", "2", "nan")
+    assert sort_classes(["10", "9", "-1.5"]) == ("-1.5", "9", "10")
+    assert sort_classes(["nan", "b", "10"]) == ("10", "b", "nan")
+    assert sort_classes(["nan", "2", "10"]) == ("10", "2", "nan")
     with pytest.raises(DataError, match="'c'"):
-        encode(["a", "c"], ("a", "b"), "y_test")
+        encode_labels(["a", "c"], ("a", "b"), "y_test")

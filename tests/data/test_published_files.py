@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from exhume.data import available, load
-from exhume.data.sources import read_source
+from exhume.data.known_sources import read_source
 
 HERE = {source.name for source in available(os.environ.get("EXHUME_DATA")) if source.present}
 needs_mnist = pytest.mark.skipif("mnist" not in HERE, reason="set EXHUME_DATA to a folder that holds mnist/")

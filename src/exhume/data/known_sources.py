@@ -10,13 +10,13 @@ from pathlib import Path
 import pooch
 
 from exhume.core.errors import DataError
-from exhume.data.arrays import read_npz
 from exhume.data.bundled import read_breast_cancer, read_digits, read_faces
 from exhume.data.cifar import CIFAR_10, CIFAR_100, read_cifar
+from exhume.data.csv_files import read_csv
 from exhume.data.idx import CLOTHES, DIGITS, read_mnist
 from exhume.data.image_folder import read_image_folder
+from exhume.data.npz_files import read_npz
 from exhume.data.source import Source
-from exhume.data.tables import read_csv
 
 ENVIRONMENT = "EXHUME_DATA"
 MNIST_FILES = (
@@ -28,7 +28,7 @@ MNIST_FILES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bundled:
+class BundledSource:
     """A source that comes with exhume's dependencies."""
 
     description: str
@@ -36,7 +36,7 @@ class Bundled:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Filed:
+class FileSource:
     """A source read from files of known names."""
 
     description: str
@@ -47,31 +47,31 @@ class Filed:
     read: Callable[[Mapping[str, Path]], Source]
 
 
-KNOWN: dict[str, Bundled | Filed] = {
-    "digits": Bundled(description="1797 handwritten digits, 8 x 8 grey, ten classes", read=read_digits),
-    "faces": Bundled(description="100 faces and 100 patches of background, 25 x 25 grey", read=read_faces),
-    "breast-cancer": Bundled(description="569 tumours of 30 measurements, two classes", read=read_breast_cancer),
-    "mnist": Filed(
+KNOWN_SOURCES: dict[str, BundledSource | FileSource] = {
+    "digits": BundledSource(description="1797 handwritten digits, 8 x 8 grey, ten classes", read=read_digits),
+    "faces": BundledSource(description="100 faces and 100 patches of background, 25 x 25 grey", read=read_faces),
+    "breast-cancer": BundledSource(description="569 tumours of 30 measurements, two classes", read=read_breast_cancer),
+    "mnist": FileSource(
         description="70 000 handwritten digits, 28 x 28 grey, ten classes",
         folders=("mnist", "MNIST/raw", "."),
         files=MNIST_FILES,
         read=partial(read_mnist, name="mnist", classes=DIGITS),
     ),
-    "fashion-mnist": Filed(
+    "fashion-mnist": FileSource(
         description="70 000 pictures of clothes, 28 x 28 grey, ten classes",
         # Not the data folder itself: its files have the names of MNIST's, and one must not pass for the other.
         folders=("fashion-mnist", "FashionMNIST/raw"),
         files=MNIST_FILES,
         read=partial(read_mnist, name="fashion-mnist", classes=CLOTHES),
     ),
-    "cifar-10": Filed(
+    "cifar-10": FileSource(
         description="60 000 photographs, 32 x 32 colour, ten classes",
         folders=("cifar-10", "cifar-10/cifar-10-batches-bin", "cifar-10-batches-bin", "."),
         files=("data_batch_1.bin", "test_batch.bin"),
         optional=tuple(f"data_batch_{number}.bin" for number in range(2, 6)),
         read=partial(read_cifar, name="cifar-10", classes=CIFAR_10),
     ),
-    "cifar-100": Filed(
+    "cifar-100": FileSource(
         description="60 000 photographs, 32 x 32 colour, a hundred classes",
         folders=("cifar-100", "cifar-100/cifar-100-binary", "cifar-100-binary", "."),
         files=("train.bin", "test.bin"),
@@ -99,18 +99,18 @@ def search_path(data_dir: Path | str | None = None) -> list[Path]:
 
 def available(data_dir: Path | str | None = None) -> list[Availability]:
     """List the known sources, whether each is here, and where."""
-    return [_availability(name, known, data_dir) for name, known in KNOWN.items()]
+    return [_availability(name, known, data_dir) for name, known in KNOWN_SOURCES.items()]
 
 
 def read_source(name: str | Path, *, label: str | None = None, data_dir: Path | str | None = None) -> Source:
     """Read a source by its name, or from a path: an ``.npz`` or ``.csv`` file, or a folder of images."""
-    known = KNOWN.get(name) if isinstance(name, str) else None
+    known = KNOWN_SOURCES.get(name) if isinstance(name, str) else None
     if not str(name):
         raise DataError(f"Name a source or a path.{_suggestion('')}")
     if label is not None and (known or Path(name).suffix.lower() != ".csv"):
         raise DataError(f"Only a CSV file takes a label column; {name} brings its own labels.")
     if known is not None:
-        return known.read() if isinstance(known, Bundled) else known.read(locate(str(name), known, data_dir))
+        return known.read() if isinstance(known, BundledSource) else known.read(locate(str(name), known, data_dir))
     try:
         return _read_path(Path(name).expanduser(), label)
     except (OSError, RuntimeError) as error:  # RuntimeError: the home of a user that does not exist
@@ -134,7 +134,7 @@ def _read_path(path: Path, label: str | None) -> Source:
     )
 
 
-def locate(name: str, known: Filed, data_dir: Path | str | None = None) -> dict[str, Path]:
+def locate(name: str, known: FileSource, data_dir: Path | str | None = None) -> dict[str, Path]:
     """Find the files of a known source in the first folder of the search path that has them all."""
     folders = [root / below for root in search_path(data_dir) for below in known.folders]
     found = [(folder, _files_in(folder, known)) for folder in folders]
@@ -152,7 +152,7 @@ def locate(name: str, known: Filed, data_dir: Path | str | None = None) -> dict[
     )
 
 
-def _files_in(folder: Path, known: Filed) -> dict[str, Path]:
+def _files_in(folder: Path, known: FileSource) -> dict[str, Path]:
     wanted = known.files + known.optional
     spellings = (
         (file, folder / (spelling + packed))
@@ -172,9 +172,9 @@ def _spellings(file: str) -> tuple[str, ...]:
     return (file, file.replace("-idx", ".idx"))
 
 
-def _availability(name: str, known: Bundled | Filed, data_dir: Path | str | None) -> Availability:
+def _availability(name: str, known: BundledSource | FileSource, data_dir: Path | str | None) -> Availability:
     location, present = "bundled", True
-    if isinstance(known, Filed):
+    if isinstance(known, FileSource):
         try:
             location = str(next(iter(locate(name, known, data_dir).values())).parent)
         except DataError:
@@ -183,5 +183,5 @@ def _availability(name: str, known: Bundled | Filed, data_dir: Path | str | None
 
 
 def _suggestion(name: str) -> str:
-    close = difflib.get_close_matches(name.lower(), KNOWN, n=1)
+    close = difflib.get_close_matches(name.lower(), KNOWN_SOURCES, n=1)
     return f" Did you mean {close[0]!r}?" if close else f" Known sources are {', '.join(KNOWN)}."

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from exhume.core.errors import DataError
-from exhume.data.own import read_own
+from exhume.data.own_files import read_own_files
 
 
 def saved(path: Path, x: np.ndarray, y: object) -> Path:
@@ -21,7 +21,7 @@ PICTURES = np.random.default_rng(0).random((4, 1, 3, 3)).astype(np.float32)
 def test_inputs_and_labels_are_what_the_model_takes(tmp_path: Path) -> None:
     train = saved(tmp_path / "a.npz", PICTURES, [0, 2, 2, 0])
     holdout = saved(tmp_path / "b.npz", 1 - PICTURES[:2], [1, 0])
-    data = read_own(train, holdout, input_shape=(1, 3, 3), bounds=(0.0, 1.0))
+    data = read_own_files(train, holdout, input_shape=(1, 3, 3), bounds=(0.0, 1.0))
     assert torch.equal(data.train.inputs, torch.from_numpy(PICTURES))
     assert data.train.labels.tolist() == [0, 2, 2, 0], "indices stay those of the model's outputs"
     assert data.classes == ("0", "1", "2")
@@ -32,7 +32,7 @@ def test_inputs_and_labels_are_what_the_model_takes(tmp_path: Path) -> None:
 def test_an_offset_is_added_back(tmp_path: Path) -> None:
     file = saved(tmp_path / "a.npz", PICTURES - 0.5, [0, 1, 0, 1])
     offset = torch.tensor([0.5]).reshape(1, 1, 1)
-    data = read_own(file, None, input_shape=(1, 3, 3), bounds=(0.0, 1.0), offset=offset)
+    data = read_own_files(file, None, input_shape=(1, 3, 3), bounds=(0.0, 1.0), offset=offset)
     assert torch.allclose(data.train.inputs, torch.from_numpy(PICTURES))
     assert torch.allclose(data.to_model(data.train.inputs), torch.from_numpy(PICTURES - 0.5))
     assert len(data.holdout) == 0
@@ -40,10 +40,10 @@ def test_an_offset_is_added_back(tmp_path: Path) -> None:
 
 def test_bytes_are_pixels_where_the_range_is_one(tmp_path: Path) -> None:
     file = saved(tmp_path / "a.npz", np.full((2, 3, 3), 255, np.uint8), [0, 1])
-    one = read_own(file, None, input_shape=(1, 3, 3), bounds=(0.0, 1.0))
+    one = read_own_files(file, None, input_shape=(1, 3, 3), bounds=(0.0, 1.0))
     assert one.train.inputs.shape == (2, 1, 3, 3)
     assert one.train.inputs.max() == 1
-    assert read_own(file, None, input_shape=(1, 3, 3), bounds=(0.0, 255.0)).train.inputs.max() == 255
+    assert read_own_files(file, None, input_shape=(1, 3, 3), bounds=(0.0, 255.0)).train.inputs.max() == 255
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_bytes_are_pixels_where_the_range_is_one(tmp_path: Path) -> None:
     ],
 )
 def test_labels_of_every_kind(y: object, classes: tuple[str, ...], labels: list[int], tmp_path: Path) -> None:
-    data = read_own(saved(tmp_path / "a.npz", PICTURES, y), None, input_shape=(1, 3, 3), bounds=None)
+    data = read_own_files(saved(tmp_path / "a.npz", PICTURES, y), None, input_shape=(1, 3, 3), bounds=None)
     assert (data.classes, data.train.labels.tolist()) == (classes, labels)
 
 
@@ -76,18 +76,18 @@ def test_labels_of_every_kind(y: object, classes: tuple[str, ...], labels: list[
 )
 def test_what_does_not_fit_is_said(x: np.ndarray, y: object, word: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=word):
-        read_own(saved(tmp_path / "a.npz", x, y), None, input_shape=(1, 3, 3), bounds=(0.0, 1.0))
+        read_own_files(saved(tmp_path / "a.npz", x, y), None, input_shape=(1, 3, 3), bounds=(0.0, 1.0))
 
 
 def test_a_missing_file_is_said(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="There is no file"):
-        read_own(tmp_path / "a.npz", None, input_shape=(1, 3, 3), bounds=None)
+        read_own_files(tmp_path / "a.npz", None, input_shape=(1, 3, 3), bounds=None)
 
 
 def test_what_was_trained_on_is_no_null(tmp_path: Path) -> None:
     train, others = saved(tmp_path / "a.npz", PICTURES, [0, 1, 0, 1]), 1 - PICTURES
     half = saved(tmp_path / "b.npz", np.concatenate([others[:2], PICTURES[2:]]), [0, 1, 0, 1])
     with pytest.raises(DataError, match=r"2 of the 4 examples of .*b.npz were trained on"):
-        read_own(train, half, input_shape=(1, 3, 3), bounds=(0.0, 1.0))
+        read_own_files(train, half, input_shape=(1, 3, 3), bounds=(0.0, 1.0))
     quarter = saved(tmp_path / "c.npz", np.concatenate([others[:3], PICTURES[3:]]), [0, 1, 0, 1])
-    assert len(read_own(train, quarter, input_shape=(1, 3, 3), bounds=(0.0, 1.0)).holdout) == 4
+    assert len(read_own_files(train, quarter, input_shape=(1, 3, 3), bounds=(0.0, 1.0)).holdout) == 4
