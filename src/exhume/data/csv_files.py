@@ -67,7 +67,7 @@ def _column(header: list[str], label: str, path: Path) -> int:
     header[:] = [name.strip() for name in header]
     twice = {name for name in header if header.count(name) > 1}
     if twice:
-        raise DataError(f"{path} names the column {min(repeated)!r} twice; give every column its own name.")
+        raise DataError(f"{path} names the column {min(twice)!r} twice; give every column its own name.")
     if label not in header:
         raise DataError(f"{path} has no column {label!r}; its columns are {', '.join(header[:20]) or 'none'}.")
     if len(header) == 1:

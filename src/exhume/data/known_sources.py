@@ -184,4 +184,4 @@ def _availability(name: str, known: BundledSource | FileSource, data_dir: Path |
 
 def _suggestion(name: str) -> str:
     close = difflib.get_close_matches(name.lower(), KNOWN_SOURCES, n=1)
-    return f" Did you mean {close[0]!r}?" if close else f" Known sources are {', '.join(KNOWN)}."
+    return f" Did you mean {close[0]!r}?" if close else f" Known sources are {', '.join(KNOWN_SOURCES)}."
