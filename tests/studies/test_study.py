@@ -13,7 +13,7 @@ from exhume.cli import main
 from exhume.core.errors import ExhumeError
 from exhume.core.storage import load_bundle, save_bundle
 from exhume.studies import study
-from exhume.studies.study import Bench, Findings, Study, read_result
+from exhume.studies.study import Study, StudyResult, StudyRun, read_result, slug
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,15 +24,15 @@ class Squares:
 MEASURED: list[int] = []
 
 
-def measure(settings: Squares, bench: Bench) -> Findings:
+def measure(settings: Squares, run: StudyRun) -> StudyResult:
     def square(number: int) -> dict[str, object]:
         MEASURED.append(number)
         if number > 10 and MEASURED.count(number) == 1:
             raise KeyboardInterrupt
         return {"square": number**2, "row": torch.full((2,), float(number))}
 
-    cells = {n: bench.cell(f"square/{n}", lambda n=n: square(n)) for n in settings.numbers}
-    return Findings(
+    cells = {n: run.cell(f"square/{n}", lambda n=n: square(n)) for n in settings.numbers}
+    return StudyResult(
         numbers={str(n): cell["square"] for n, cell in cells.items()} | {"sum": sum(c["row"] for c in cells.values())},
         figures={"squares": Figure(figsize=(1, 1))},
         table=(("number", "square"), [(str(n), str(cell["square"])) for n, cell in cells.items()]),
@@ -53,7 +53,7 @@ def _fresh() -> None:
     MEASURED.clear()
 
 
-def test_a_study_leaves_numbers_and_figures(tmp_path: Path) -> None:
+def test_a_study_writes_numbers_and_figures(tmp_path: Path) -> None:
     STUDY.run("smoke", tmp_path, command="exhume reproduce squares")
     result = read_result(tmp_path)
     assert result["numbers"] == {"2": 4, "3": 9, "sum": [5.0, 5.0]}
@@ -70,7 +70,7 @@ def test_finished_cells_are_not_measured_again(tmp_path: Path) -> None:
     assert read_result(tmp_path)["numbers"]["sum"] == [13.0, 13.0]
 
 
-def test_cells_of_other_settings_or_damaged_ones_do_not_count(tmp_path: Path) -> None:
+def test_damaged_cells_and_cells_of_other_settings_are_measured_again(tmp_path: Path) -> None:
     STUDY.run("smoke", tmp_path)
     STUDY.run("cpu", tmp_path)
     assert MEASURED == [2, 3, 2, 3, 4]
@@ -81,7 +81,7 @@ def test_cells_of_other_settings_or_damaged_ones_do_not_count(tmp_path: Path) ->
     assert MEASURED[6:] == [2, 3, 4]
 
 
-def test_cells_say_which_version_measured_them_and_count_whichever_it_was(
+def test_cells_record_their_version_and_are_valid_for_every_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(study, "__version__", "0.0.1")
@@ -90,7 +90,7 @@ def test_cells_say_which_version_measured_them_and_count_whichever_it_was(
     assert values["exhume_version"] == "0.0.1"
     assert read_result(tmp_path)["cells"] == {"0.0.1": 2}
     assert read_result(tmp_path)["identity"] == values["identity"]
-    values.pop("exhume_version")  # as cells were before they said so
+    values.pop("exhume_version")  # as in cells before versions were recorded
     save_bundle(tmp_path / "cells" / "square" / "2.safetensors", "cell", values, tensors)
     (tmp_path / "cells" / "square" / "3.safetensors").unlink()
     monkeypatch.undo()
@@ -101,13 +101,13 @@ def test_cells_say_which_version_measured_them_and_count_whichever_it_was(
     assert result["numbers"] == {"2": 4, "3": 9, "sum": [5.0, 5.0]}
 
 
-def test_a_preset_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_preset_is_named(tmp_path: Path) -> None:
     alone = Study(name="alone", shows="little", presets={"smoke": Squares()}, measure=measure)
     with pytest.raises(ExhumeError, match="no preset gpu; there are smoke"):
         alone.run("gpu", tmp_path)
 
 
-def test_the_command_lists_refuses_and_runs(
+def test_the_command_lists_corrects_and_runs_studies(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(studies.STUDIES, "squares", STUDY)
@@ -120,24 +120,28 @@ def test_the_command_lists_refuses_and_runs(
     assert "--preset smoke" in read_result(tmp_path / "squares")["command"]
 
 
-def test_a_study_that_cannot_run_keeps_no_other_from_running(
+def test_a_study_that_fails_does_not_stop_the_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(settings: Squares, bench: Bench) -> Findings:
+    def fail(settings: Squares, run: StudyRun) -> StudyResult:
         raise ExhumeError("There are no squares here.")
 
     monkeypatch.setitem(studies.STUDIES, "none", Study(name="none", shows="", presets=STUDY.presets, measure=fail))
     monkeypatch.setitem(studies.STUDIES, "squares", STUDY)
     assert main(["reproduce", "none", "squares", "--preset", "smoke", "--json", "--out", str(tmp_path)]) == 2
-    told = capsys.readouterr()
-    assert list(json.loads(told.out)) == ["squares"]
-    assert "exhume: 1 of 2 studies could not run. none: There are no squares here." in told.err
+    said = capsys.readouterr()
+    assert list(json.loads(said.out)) == ["squares"]
+    assert "exhume: 1 of 2 studies could not run. none: There are no squares here." in said.err
 
 
-def test_the_recorded_command_is_one_a_shell_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_recorded_command_can_be_run_in_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(studies.STUDIES, "squares", STUDY)
     out = tmp_path / "my $HOME; results"
     assert main(["reproduce", "squares", "--preset", "smoke", "--quiet", "--out", str(out)]) == 0
     words = shlex.split(read_result(out / "squares")["command"])
     assert words[:3] == ["exhume", "reproduce", "squares"]
     assert words[words.index("--out") + 1] == str(out)
+
+
+def test_file_names_are_plain() -> None:
+    assert slug("DP-SGD ε=8") == "dp-sgd-8"

@@ -40,15 +40,19 @@ def reproduce_command(
     other from running.
     """
     from exhume.cli.run_folder import RunFolder
-    from exhume.studies import STUDIES, named
-    from exhume.studies.study import read_result
+    from exhume.studies import STUDIES, choose_studies
 
     with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
-        studies = named(names or (), STUDIES)
+        studies = choose_studies(names or (), STUDIES)
         if not names:
-            console.print_table(("study", "shows"), [(study.name, study.shows) for study in STUDIES.values()])
-            console.print_json({study.name: study.shows for study in STUDIES.values()})
-        if names and preset == "smoke":
+            descriptions = {name: STUDIES.describe(name) for name in STUDIES}
+            console.print_table(("study", "shows"), list(descriptions.items()))
+            console.print_json(descriptions)
+            return
+
+        from exhume.studies.study import read_result  # takes seconds to import
+
+        if preset == "smoke":
             console.note("The preset smoke shows that studies run; its numbers mean nothing.")
         results, reasons = {}, {}
         for name in studies:

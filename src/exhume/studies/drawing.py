@@ -1,4 +1,4 @@
-"""What the figures of studies share: dots with their spread, and named lines."""
+"""Parts that several figures share: lines with names, and dots with error bars."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -9,29 +9,27 @@ from matplotlib.figure import Figure
 from exhume.report.figures import GRID, INK, MUTED, TRAINED, plain_axes
 
 PALETTE = (TRAINED, "#3f6a8a", "#7a8b3c", "#8a5a83", "#c28f2c", INK, "#5f8f8a", "#9a4f5f")
-"""Told apart by lightness as well as hue; a study with more lines than colours needs two figures."""
-
-
+"""Colours that differ in lightness as well as hue. Lines beyond the eighth repeat a colour."""
 LINE = 0.06
-"""The height of a line of names, as a fraction of the axes."""
+"""Height of a line of text, as a fraction of the axes."""
 
 
 def named_lines(
     lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, x: str, y: str, log_y: bool = False
 ) -> Figure:
-    """Draw lines by name, each named at its right end."""
+    """Draw lines, each with its name at its right end."""
     figure, axes = plain_axes(right=0.74)
     for colour, (across, up) in zip(PALETTE * len(lines), lines.values(), strict=False):
         axes.plot(across, up, color=colour, linewidth=1.8, marker="o", markersize=3)
     if log_y:
         axes.set_yscale("log")
     axes.set(xlabel=x, ylabel=y)
-    names_beside(axes, {name: float(up[-1]) for name, (_, up) in lines.items() if len(up)})
+    write_names_beside(axes, {name: float(up[-1]) for name, (_, up) in lines.items() if len(up)})
     return figure
 
 
-def names_beside(axes: Axes, heights: Mapping[str, float]) -> None:
-    """Write names at the right edge, at their heights but never over one another."""
+def write_names_beside(axes: Axes, heights: Mapping[str, float]) -> None:
+    """Write names at the right edge, each at its height but without overlap."""
     axes.figure.draw_without_rendering()  # type: ignore[union-attr] # fixes the limits
     to_axes = axes.transAxes.inverted()
     places = {name: float(to_axes.transform(axes.transData.transform((0, y)))[1]) for name, y in heights.items()}
@@ -53,18 +51,18 @@ def dot_rows(
     x: str,
     hollow: Mapping[str, Sequence[float | None]] | None = None,
 ) -> Figure:
-    """Draw one row a name and one dot a group with its spread; hollow dots are somebody else's."""
+    """Draw one row per name and one dot with its standard deviation per group; hollow dots are published numbers."""
     figure = Figure(figsize=(6.4, 0.5 + 0.42 * len(rows)))
     axes = figure.add_axes((0.24, 0.28 if len(rows) < 5 else 0.16, 0.73, 0.7 if len(rows) < 5 else 0.82))
-    _quiet(axes)
+    _style(axes)
     for place, (colour, (name, dots)) in enumerate(zip(PALETTE, groups.items(), strict=False)):
         shift = 0.2 * (place - (len(groups) - 1) / 2)
         for row, dot in enumerate(dots):
             if dot is not None:
                 axes.errorbar(dot[0], row + shift, xerr=dot[1], fmt="o", color=colour, markersize=4.5, linewidth=1.2)
-            theirs = None if hollow is None else hollow[name][row]
-            if theirs is not None:
-                axes.plot(theirs, row + shift, "o", mfc="none", mec=colour, markersize=8, mew=0.8)
+            published = None if hollow is None else hollow[name][row]
+            if published is not None:
+                axes.plot(published, row + shift, "o", mfc="none", mec=colour, markersize=8, mew=0.8)
         axes.plot([], [], "o", color=colour, label=name)
     if hollow is not None:
         axes.plot([], [], "o", mfc="none", mec=MUTED, markersize=8, mew=0.8, label="published")
@@ -75,7 +73,7 @@ def dot_rows(
     return figure
 
 
-def _quiet(axes: Axes) -> None:
+def _style(axes: Axes) -> None:
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(GRID)

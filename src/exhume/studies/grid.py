@@ -1,4 +1,4 @@
-"""Grids of trials: sources, sizes, widths and variants of training, each over several splits."""
+"""Grids of trials: sources, sizes, widths and variants of training, each over several draws."""
 
 import statistics
 from collections.abc import Sequence
@@ -9,25 +9,26 @@ import torch
 from torch import Tensor
 
 from exhume.attacks.weight_difference.weight_difference import Precision, WeightDifference
-from exhume.studies.study import Bench
-from exhume.studies.trial import Trial, at_hand
+from exhume.studies.study import StudyRun
+from exhume.studies.tasks import first_available
+from exhume.studies.trial import Trial
 from exhume.training.settings import Schedule
 
 READ_AT = 20
-"""How many points of a curve a result gives; more is for the figure."""
+"""Number of points of a curve in ``result.json``; figures show all of them."""
 Row = dict[str, Any]
-"""What one trial gave: the numbers of :func:`~exhume.studies.trial.measured` and which trial it was."""
+"""The numbers of one trial (:func:`~exhume.studies.metrics.evaluation_numbers`) and which trial it was."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """A way to train; figures show one row of panels for each."""
+    """A way to train; figures show one row of panels per variant."""
 
     name: str
     ten_classes: bool = False
     linearised: bool = False
     stop_loss: float | None = None
-    """None: the grid's."""
+    """None: that of the grid."""
 
 
 STANDARD = Variant(name="standard")
@@ -42,21 +43,21 @@ class Effort:
     """How hard networks are trained and attacked."""
 
     candidates: float = 2.0
-    """For every training image; the paper takes two."""
+    """Candidates per training image; the paper uses two."""
     steps: int = 800
     precision: Precision = "float32"
     stop_loss: float = 1e-6
     schedule: Schedule = "fast"
     published: bool = False
-    """Whether to attack by the paper's recipe: every pixel free, and whatever steps are asked for at one rate."""
+    """Whether to attack by the paper's recipe: all pixels free, one learning rate for all steps."""
 
     def attack(self, size: int, *, linearised: bool = False) -> WeightDifference:
-        """Return the attack on a network trained on so many images."""
+        """Return the attack on a network trained on ``size`` images."""
         published = WeightDifference.published()
-        # The paper compares trainings; a search that suits itself to how crowded a network is would blur that.
+        # The paper compares trainings; a search that adapts to each network would blur that comparison.
         base = published if self.published else WeightDifference(midway=0.0)
         if linearised:
-            # Our own, sharper gates are more exact where everything is resolved, and resolve less where not.
+            # Our sharper gates are more exact where all images are resolved, but resolve fewer images elsewhere.
             base = replace(base, sharpness=published.sharpness)
         return replace(
             base, candidates=max(1, round(self.candidates * size)), steps=self.steps, precision=self.precision
@@ -69,21 +70,22 @@ PAPER = Effort(steps=80_000, stop_loss=1e-10, schedule="paper", published=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """Settings of every figure that varies size and width."""
+    """Settings of a figure that varies size and width."""
 
     sources: tuple[str, ...]
-    """``"mnist or digits"`` is the first of the two that is here."""
+    """``"mnist or digits"`` is the first of the two that is present."""
     sizes: tuple[int, ...]
     widths: tuple[int, ...]
     splits: int = 1
+    """Number of draws, each with its own seed."""
     effort: Effort = Effort()
 
 
-def run_grid(grid: Grid, variants: Sequence[Variant], bench: Bench) -> list[Row]:
+def run_grid(grid: Grid, variants: Sequence[Variant], run: StudyRun) -> list[Row]:
     """Run every trial of a grid."""
-    bench.cells += len(grid.sources) * len(grid.sizes) * len(grid.widths) * len(variants) * grid.splits
+    run.cells += len(grid.sources) * len(grid.sizes) * len(grid.widths) * len(variants) * grid.splits
     return [
-        _row(grid, variant, bench, at_hand(source), size, width, bench.seed + split)
+        _row(grid, variant, run, first_available(source), size, width, run.seed + split)
         for source in grid.sources
         for size in grid.sizes
         for split in range(grid.splits)
@@ -92,7 +94,7 @@ def run_grid(grid: Grid, variants: Sequence[Variant], bench: Bench) -> list[Row]
     ]
 
 
-def _row(grid: Grid, variant: Variant, bench: Bench, source: str, size: int, width: int, seed: int) -> Row:
+def _row(grid: Grid, variant: Variant, run: StudyRun, source: str, size: int, width: int, seed: int) -> Row:
     trial = Trial(
         source=source,
         size=size,
@@ -104,8 +106,8 @@ def _row(grid: Grid, variant: Variant, bench: Bench, source: str, size: int, wid
         schedule=grid.effort.schedule,
         seed=seed,
     )
-    which = {"source": source, "variant": variant.name, "size": size, "width": width, "seed": seed}
-    return which | trial.run(bench)
+    labels = {"source": source, "variant": variant.name, "size": size, "width": width, "seed": seed}
+    return labels | trial.run(run)
 
 
 def where(rows: Sequence[Row], **values: Any) -> list[Row]:
@@ -118,12 +120,12 @@ def where(rows: Sequence[Row], **values: Any) -> list[Row]:
 
 
 def distinct(rows: Sequence[Row], key: str) -> list[Any]:
-    """Return the values of a key, each once, in order of appearance."""
+    """Return the distinct values of a key, in order of appearance."""
     return list(dict.fromkeys(row[key] for row in rows))
 
 
 def share(rows: Sequence[Row], key: str = "good") -> float:
-    """Return the share of all training images that count.
+    """Return the share of training images counted under ``key``.
 
     >>> share([{"size": 10, "good": 5}, {"size": 30, "good": 5}])
     0.25
@@ -137,16 +139,16 @@ def mean_error(row: Row) -> float:
 
 
 def mean_curve(rows: Sequence[Row], key: str = "curve") -> Tensor:
-    """Return the mean of curves over splits."""
+    """Return the mean of curves over draws."""
     return torch.stack([row[key] for row in rows]).mean(0)
 
 
 def grid_numbers(rows: Sequence[Row]) -> list[Row]:
-    """Return rows for ``result.json``, curves at :data:`READ_AT` ranks and to four digits; cells keep them whole."""
-    return [row | _thinned(row) | {"mean_error": mean_error(row)} for row in rows]
+    """Return rows for ``result.json``, with curves at :data:`READ_AT` ranks and to four digits; cells hold all."""
+    return [row | _thin_curves(row) | {"mean_error": mean_error(row)} for row in rows]
 
 
-def _thinned(row: Row) -> Row:
+def _thin_curves(row: Row) -> Row:
     ranks = torch.linspace(1, len(row["curve"]), min(len(row["curve"]), READ_AT)).round().long()
     read = {key: row[key][ranks - 1] for key in ("curve", "null_curve") if len(row[key]) == len(row["curve"])}
     return {"curve_ranks": ranks.tolist()} | {
@@ -155,7 +157,7 @@ def _thinned(row: Row) -> Row:
 
 
 def grid_table(rows: Sequence[Row]) -> tuple[Sequence[str], list[tuple[str, ...]]]:
-    """Return a table for people: good images and mean error by source, variant and size, one column a width."""
+    """Return header and rows of a table: good images by source, variant and size, one column per width."""
     widths = distinct(rows, "width")
     head = ("data", "training", "images", *(f"good, width {width}" for width in widths), "held out")
     lines = []
@@ -168,6 +170,22 @@ def grid_table(rows: Sequence[Row]) -> tuple[Sequence[str], list[tuple[str, ...]
                 good = [f"{_mean(where(cells, width=w), 'good'):.1f}" for w in widths]
                 lines.append((source, variant, str(size), *good, f"{_mean(cells, 'null_good'):.1f}"))
     return head, lines
+
+
+def attack_table(rows: Sequence[Row]) -> tuple[Sequence[str], list[tuple[str, ...]]]:
+    """Return header and rows of a table with one line per network and attack."""
+    counts = {
+        "good": "good", "fine": "fine", "exact": "exact", "null_good": "held out, good", "certified": "certified",
+        "false_certificates": "false",
+    }  # fmt: skip
+    lines = [
+        (
+            row["source"], str(row["size"]), str(row["width"]), row["variant"], *(str(row[key]) for key in counts),
+            f"{row['attack_seconds']:.1f}",
+        )
+        for row in rows
+    ]  # fmt: skip
+    return ("data", "images", "width", "attack", *counts.values(), "seconds"), lines
 
 
 def _mean(rows: Sequence[Row], key: str) -> float:

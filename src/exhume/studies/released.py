@@ -1,4 +1,4 @@
-"""What owners do to weights before they release them."""
+"""Changes that owners make to weights before they release them: noise, rounding, quantisation."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,7 +9,7 @@ from torch import Tensor
 from exhume.records import AttackerView
 
 
-def noisy(view: AttackerView, std: float, seed: int) -> AttackerView:
+def add_noise(view: AttackerView, std: float, seed: int) -> AttackerView:
     """Add Gaussian noise to every released weight."""
     generator = torch.Generator().manual_seed(seed)
     return replace(
@@ -18,16 +18,16 @@ def noisy(view: AttackerView, std: float, seed: int) -> AttackerView:
     )
 
 
-def rounded(view: AttackerView, dtype: torch.dtype) -> AttackerView:
-    """Release weights in a shorter floating-point format."""
+def round_weights(view: AttackerView, dtype: torch.dtype) -> AttackerView:
+    """Round released weights to a shorter floating-point format."""
     return replace(view, final={name: weight.to(dtype).to(weight) for name, weight in view.final.items()})
 
 
-def quantised(view: AttackerView, levels: int = 127) -> AttackerView:
-    """Release weights as whole numbers of as many levels to either side, with one scale a tensor (int8: 127)."""
-    return replace(view, final=_quantised(view.final, levels))
+def quantise(view: AttackerView, levels: int = 127) -> AttackerView:
+    """Round weights to integers from -``levels`` to ``levels``, with one scale per tensor (int8: 127)."""
+    return replace(view, final=_quantise(view.final, levels))
 
 
-def _quantised(weights: Mapping[str, Tensor], levels: int) -> dict[str, Tensor]:
+def _quantise(weights: Mapping[str, Tensor], levels: int) -> dict[str, Tensor]:
     scales = {name: weight.abs().max().clamp(min=1e-30) / levels for name, weight in weights.items()}
     return {name: (weight / scales[name]).round() * scales[name] for name, weight in weights.items()}

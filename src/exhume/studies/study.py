@@ -1,7 +1,7 @@
-"""The frame every study hangs on: settings by preset, cells that are never measured twice, JSON and figures at the end.
+"""What every study is built on: settings by preset, cells that are measured once, and JSON and figures at the end.
 
 A study is a value. Its function measures one *cell* after another (a method on a data set with a seed) through a
-:class:`Bench`, which keeps every finished cell on disk at once; the same command, run again, finds it there.
+:class:`StudyRun`, which writes every finished cell to disk at once; the same command, run again, reads it from there.
 """
 
 import json
@@ -10,79 +10,90 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from exhume.attacks.attack import Attack
 from exhume.core.checkpoint import fingerprint
 from exhume.core.errors import ExhumeError, RecordError
 from exhume.core.json_values import to_json_value
 from exhume.core.progress import Progress, no_progress
 from exhume.core.storage import load_bundle, save_bundle, write_json
+from exhume.records import AttackerView, Dataset, Reconstruction, Victim
 from exhume.report.figures import save_figure
+from exhume.studies.catalogue import Preset, describe_study
+from exhume.training import train
 from exhume.version import __version__
 
-Preset = Literal["smoke", "cpu", "gpu", "paper"]
-"""How much of a study to run: enough to see that it runs, what a laptop does in minutes, what a GPU does in minutes,
-and the paper's own full setting."""
 Settings = TypeVar("Settings")
 UNRECORDED = "unrecorded"
-"""The version of cells that were measured before cells said so."""
+"""The version given for cells that were written before cells recorded their version."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Findings:
-    """What a study found."""
+class StudyResult:
+    """The outcome of a study."""
 
     numbers: Mapping[str, Any]
-    """JSON values and tensors; goes into ``result.json``."""
+    """JSON values and tensors, for ``result.json``."""
     figures: Mapping[str, Figure] = field(default_factory=dict)
     """By file name; each is written as PNG and SVG."""
     table: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None
-    """A head and rows, for a person at the command line."""
+    """Header and rows, for the command line."""
     summary: str = ""
-    """What the numbers say, in a sentence or a paragraph that follows from them."""
+    """What the numbers show, in a sentence or a paragraph."""
 
 
 @dataclass(kw_only=True)
-class Bench:
-    """Where a study works: a folder for finished cells, a listener, a device and a seed."""
+class StudyRun:
+    """One run of a study: its folder of finished cells, its device, seed and progress callback."""
 
     folder: Path
     identity: str = ""
-    """Of the study and its settings; a cell measured under another one does not count."""
+    """Fingerprint of the study and its settings; cells with another identity are ignored."""
     progress: Progress = no_progress
     device: str = "auto"
     seed: int = 0
     shared: Path | None = None
-    """Where cells are kept that several studies measure; None: in ``folder``, where others do not look."""
+    """Folder for cells that several studies measure; None: ``folder``, where other studies do not look."""
     cells: int = 0
-    """How many cells the study has; set it once known, so that progress has a total."""
+    """Number of cells of the study; set once known, so that progress has a total."""
     finished: int = 0
     versions: Counter[str] = field(default_factory=Counter)
-    """How many cells each version of exhume measured; for the record, since none is measured again for its version."""
+    """Number of cells by the version of exhume that measured them. No cell is measured again for its version."""
+
+    def train(self, data: Dataset, *, seed: int | None = None, **settings: Any) -> Victim:
+        """Train a network as :func:`exhume.train` does, on the device of this run."""
+        seed = self.seed if seed is None else seed
+        return train(data, device=self.device, progress=self.progress, seed=seed, **settings)
+
+    def attack(self, attack: Attack, view: AttackerView, *, seed: int | None = None) -> Reconstruction:
+        """Run an attack on the device of this run."""
+        seed = self.seed if seed is None else seed
+        return attack.run(view, seed=seed, device=self.device, progress=self.progress)
 
     def cell(
         self, name: str, measure: Callable[[], Mapping[str, Any]], *, needed: Collection[str] = ()
     ) -> dict[str, Any]:
-        """Return what ``measure`` returns, JSON values and tensors, from the disk if it was measured before.
+        """Return what ``measure`` returns, read from disk if it was measured before.
 
         Args:
             name: unique in the study; letters, digits, dashes and slashes.
-            measure: the work of this cell alone; the ``seconds`` it took are added to what it returns.
-            needed: what the study reads of a cell; one that lacks any of it was measured before the study asked, and
-                is measured again.
+            measure: the work of this cell alone. Returns JSON values and tensors; its ``seconds`` are added.
+            needed: keys that the study reads. A cell that lacks one was written by an older version and is measured
+                again.
         """
         return self._cell(self.folder / "cells" / f"{name}.safetensors", self.identity, name, measure, needed)
 
     def shared_cell(self, name: str, about: str, measure: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-        """As :meth:`cell`, for work that studies have in common: whoever measures it first measures it for all.
+        """Return a cell as :meth:`cell` does, for work that several studies share: it is measured once for all.
 
         Args:
-            name: of what is measured, for people.
-            about: everything the result depends on; a cell measured about anything else does not count.
+            name: what is measured; part of the file name.
+            about: everything the result depends on; a cell with another value of it is ignored.
             measure: as in :meth:`cell`.
         """
         identity = fingerprint({"about": about})
@@ -97,7 +108,7 @@ class Bench:
         measure: Callable[[], Mapping[str, Any]],
         needed: Collection[str] = (),
     ) -> dict[str, Any]:
-        found = _kept(path, identity)
+        found = _read_cell(path, identity)
         if found is None or any(key not in found for key in needed):
             started = time.perf_counter()
             found = dict(measure())
@@ -114,24 +125,29 @@ class Bench:
         return found
 
 
-def _kept(path: Path, identity: str) -> dict[str, Any] | None:
+def _read_cell(path: Path, identity: str) -> dict[str, Any] | None:
     try:
         values, tensors = load_bundle(path, "cell")
-    except RecordError:  # not there, or cut short by a full disk: measured again either way
+    except RecordError:  # missing, or cut short by a full disk: measured again
         return None
     return values | tensors if values.pop("identity", None) == identity else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Study(Generic[Settings]):
-    """A measurement somebody can repeat: what it shows, how much of it to run, and the function that does."""
+    """A measurement that can be repeated: a name, settings by preset, and the function that measures."""
 
     name: str
-    shows: str
-    """One line for the list of studies."""
     presets: Mapping[Preset, Settings]
-    """Settings are frozen dataclasses of JSON values. A study without ``paper`` runs its ``gpu`` in place of it."""
-    measure: Callable[[Settings, Bench], Findings]
+    """Settings are frozen dataclasses of JSON values. A study without ``paper`` runs ``gpu`` in its place."""
+    measure: Callable[[Settings, StudyRun], StudyResult]
+    shows: str = ""
+    """One line for the list of studies; by default that of the catalogue."""
+
+    def __post_init__(self) -> None:
+        """Take the description from the catalogue."""
+        if not self.shows:
+            object.__setattr__(self, "shows", describe_study(self.name))
 
     def run(
         self,
@@ -143,17 +159,17 @@ class Study(Generic[Settings]):
         progress: Progress = no_progress,
         command: str = "",
         shared: Path | str | None = None,
-    ) -> Findings:
-        """Measure everything and leave ``result.json`` and the figures in ``folder``.
+    ) -> StudyResult:
+        """Measure everything and write ``result.json`` and the figures to ``folder``.
 
         Args:
             preset: how much to run.
-            folder: where results go, and finished cells, from which an interrupted run continues.
-            device: ``auto`` takes a GPU when there is one.
+            folder: for results and for finished cells, from which an interrupted run continues.
+            device: ``auto`` uses a GPU if there is one.
             seed: fixes every random choice.
-            progress: hears where the study stands.
-            command: what was typed, for the record.
-            shared: a folder for cells that other studies may measure too; None: ``folder``.
+            progress: progress callback.
+            command: the command line, for ``result.json``.
+            shared: folder for cells that other studies measure too; None: ``folder``.
         """
         if preset == "paper" and preset not in self.presets:
             preset = "gpu"
@@ -161,7 +177,7 @@ class Study(Generic[Settings]):
             raise ExhumeError(f"The study {self.name} has no preset {preset}; there are {', '.join(self.presets)}.")
         settings = asdict(self.presets[preset])  # type: ignore[call-overload] # a TypeVar cannot ask for a dataclass
         about = {"study": self.name, "preset": preset, "seed": seed, "settings": to_json_value(settings)}
-        bench = Bench(
+        run = StudyRun(
             folder=Path(folder),
             identity=fingerprint(about),
             progress=progress,
@@ -170,27 +186,36 @@ class Study(Generic[Settings]):
             shared=None if shared is None else Path(shared),
         )
         started = time.perf_counter()
-        found = self.measure(self.presets[preset], bench)
+        found = self.measure(self.presets[preset], run)
         for name, figure in found.figures.items():
-            save_figure(figure, bench.folder / name)
-        account = about | {
+            save_figure(figure, run.folder / name)
+        result = about | {
             "shows": self.shows,
             "command": command,
             "seconds": time.perf_counter() - started,
             "device": torch.cuda.get_device_name() if torch.cuda.is_available() and device != "cpu" else "cpu",
             "versions": {"exhume": __version__, "torch": str(torch.__version__)},
-            "identity": bench.identity,
-            "cells": dict(bench.versions),
+            "identity": run.identity,
+            "cells": dict(run.versions),
             "summary": found.summary,
             "numbers": to_json_value(found.numbers),
             "figures": sorted(found.figures),
         }
-        write_json(bench.folder / "result.json", account)
+        write_json(run.folder / "result.json", result)
         return found
 
 
+def slug(name: str) -> str:
+    """Spell a name as part of a file name.
+
+    >>> slug("RKIP 5% noise")
+    'rkip-5-noise'
+    """
+    return "-".join("".join(c if c.isalnum() and c.isascii() else " " for c in name.lower()).split())
+
+
 def read_result(folder: Path | str) -> dict[str, Any]:
-    """Read the ``result.json`` a study left."""
+    """Read the ``result.json`` of a study."""
     path = Path(folder) / "result.json"
     try:
         result = json.loads(path.read_text())

@@ -1,6 +1,5 @@
-"""Table 1 of Loo et al. (2023): what networks learn from 20 distilled images, at finite and at infinite width."""
+"""Table 1 of Loo et al. (2023): accuracy after training on 20 distilled images, at finite and infinite width."""
 
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,21 +10,15 @@ from exhume.data import load
 from exhume.evaluation.copies import find_copies
 from exhume.records import Dataset, Split
 from exhume.studies.drawing import dot_rows
-from exhume.studies.loo2023.distilled import (
-    METHODS,
-    Recipe,
-    infinite_accuracy,
-    load_task,
-    network_accuracy,
-    network_trained_on,
-    slug,
-)
-from exhume.studies.study import Bench, Findings, Study
+from exhume.studies.loo2023.distilled_sets import FULL, METHODS, Recipe, train_network
+from exhume.studies.metrics import infinite_width_accuracy, mean_and_std, network_accuracy
+from exhume.studies.study import Study, StudyResult, StudyRun, slug
+from exhume.studies.tasks import load_task
 
 COLUMNS = ("standard", "linearised", "infinite width")
 OWN = "infinite width, own kernel"
-"""The released code distils with a kernel that is not the networks': what a set made so teaches an infinite width of
-those tells a failure at finite width from one of transfer between kernels."""
+"""Infinite width with the kernel of the networks. The released code distils with another kernel; this column separates
+a failure at finite width from a failure to transfer between kernels."""
 AS_RELEASED = ", trucks as animals"
 
 PUBLISHED: Mapping[str, Mapping[str, tuple[float, float, float]]] = {
@@ -46,8 +39,8 @@ PUBLISHED: Mapping[str, Mapping[str, tuple[float, float, float]]] = {
         "random images": (70.36, 70.18, 70.77),
     },
 }
-"""Means in per cent. The released code counts the trucks of the CIFAR-10 test set among the animals; here they are
-vehicles, and what the released way of counting gives is reported beside it for comparison."""
+"""Means in percent. The released code counts the trucks of the CIFAR-10 test set as animals. Here they are vehicles;
+the accuracy with the labels of the released code is reported beside it, for comparison."""
 RELEASED_CLASSES = {
     "animal": ("bird", "cat", "deer", "dog", "frog", "horse", "truck"),
     "vehicle": ("airplane", "automobile", "ship"),
@@ -56,21 +49,22 @@ RELEASED_CLASSES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Settings of the table."""
+    """Settings of Table 1."""
 
     sources: tuple[str, ...]
     size: int = 500
     splits: int = 3
+    """Number of draws."""
     test: int | None = None
     recipe: Recipe = Recipe()  # noqa: RUF009 - frozen
 
 
-def measure(settings: Table, bench: Bench) -> Findings:
-    """Distil, train, test, and count copies; one cell a source, method and split."""
-    bench.cells = len(settings.sources) * len(METHODS) * settings.splits
-    # Splits outermost: what a study cut short leaves on disk are whole splits.
+def measure(settings: Table, run: StudyRun) -> StudyResult:
+    """Distil, train, test, and count copies; one cell per source, method and draw."""
+    run.cells = len(settings.sources) * len(METHODS) * settings.splits
+    # Draws outermost, so that a study that is cut short leaves complete draws on disk.
     found = {
-        (split, source, method): _cell(settings, bench, source, method, split)
+        (split, source, method): _measure_cell(settings, run, source, method, split)
         for split in range(settings.splits)
         for source in settings.sources
         for method in METHODS
@@ -82,7 +76,7 @@ def measure(settings: Table, bench: Bench) -> Findings:
             ways = [column + way for column in (*COLUMNS, OWN) for way in ("", AS_RELEASED)]
             measured = [column for column in ways if column in cells[0]]
             numbers[source][method] = {
-                column: _mean_and_spread([cell[column] for cell in cells]) for column in measured
+                column: mean_and_std([cell[column] for cell in cells]) for column in measured
             } | {
                 "published": PUBLISHED.get(source, {}).get(method),
                 "copies": [cell["copies"] for cell in cells],
@@ -90,7 +84,7 @@ def measure(settings: Table, bench: Bench) -> Findings:
                 "betrayed": [cell["betrayed"] for cell in cells],
                 "seconds": [cell["seconds"] for cell in cells],
             }
-    return Findings(
+    return StudyResult(
         numbers=numbers,
         figures={f"table1-{source}": _figure(numbers[source], source) for source in settings.sources},
         table=(("data", "trained on", *COLUMNS, OWN, "trucks as animals", "published", "copies"), _rows(numbers)),
@@ -98,35 +92,35 @@ def measure(settings: Table, bench: Bench) -> Findings:
     )
 
 
-def _cell(settings: Table, bench: Bench, source: str, method: str, split: int) -> dict[str, Any]:
-    seed = bench.seed + split
+def _measure_cell(settings: Table, run: StudyRun, source: str, method: str, split: int) -> dict[str, Any]:
+    seed = run.seed + split
 
     def work() -> dict[str, Any]:
         data = load_task(source, settings.size, seed, settings.test)
-        made = METHODS[method](data, settings.recipe, bench, seed)
-        copies = find_copies(made, data)
+        distilled = METHODS[method](data, settings.recipe, run, seed)
+        copies = find_copies(distilled, data)
         found: dict[str, Any] = {
             "copies": copies.copied,
             "shown": len(copies.shown),
             "betrayed": copies.betrayed,
-            "images": made.train.inputs[: settings.recipe.distilled],
+            "images": distilled.train.inputs[: settings.recipe.distilled],
         }
         tests = _tests(source, data)
-        for column, lazy in (("standard", False), ("linearised", True)):
-            view = network_trained_on(made, settings.recipe, bench, seed, lazy=lazy)
-            found |= {column + way: network_accuracy(view, made, test) for way, test in tests.items()}
+        for column, linearised in (("standard", False), ("linearised", True)):
+            view = train_network(distilled, settings.recipe, run, seed, linearised=linearised)
+            found |= {column + way: network_accuracy(view, distilled, test) for way, test in tests.items()}
         kernels = {"infinite width": settings.recipe.distilling_kernel, OWN: settings.recipe.own_kernel}
         return found | {
-            column + way: infinite_accuracy(made, test, kernel, bench)
+            column + way: infinite_width_accuracy(distilled, test, kernel, run.device)
             for column, kernel in kernels.items()
             for way, test in tests.items()
         }
 
-    return bench.cell(f"{source}/{slug(method)}-{seed}", work)
+    return run.cell(f"{source}/{slug(method)}-{seed}", work)
 
 
 def _tests(source: str, data: Dataset) -> dict[str, Split]:
-    """Return the test split, and the same with its labels as the released code has them where those differ."""
+    """Return the test split, and also with the labels of the released code where those differ."""
     assert data.test is not None
     if source != "cifar-10":
         return {"": data.test}
@@ -134,10 +128,6 @@ def _tests(source: str, data: Dataset) -> dict[str, Split]:
     if released is None or len(released) != len(data.test):
         return {"": data.test}
     return {"": data.test, AS_RELEASED: Split(inputs=data.test.inputs, labels=released.labels)}
-
-
-def _mean_and_spread(values: list[float]) -> dict[str, float]:
-    return {"mean": statistics.fmean(values), "std": statistics.stdev(values) if len(values) > 1 else 0.0}
 
 
 def _rows(numbers: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -155,12 +145,12 @@ def _rows(numbers: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 def _figure(methods: Mapping[str, Any], source: str) -> Figure:
     theirs = PUBLISHED.get(source)
-    # Beside published figures, counted as those were.
+    # Counted in the same way as the published numbers shown beside it.
     way = AS_RELEASED if COLUMNS[0] + AS_RELEASED in methods["full data"] else ""
     return dot_rows(
         list(methods),
         {c: [(found[c + way]["mean"], found[c + way]["std"]) for found in methods.values()] for c in (*COLUMNS, OWN)},
-        x=f"test accuracy on {source}{way}, per cent",
+        x=f"test accuracy on {source}{way}, percent",
         hollow=None if theirs is None else _published_dots(theirs, list(methods)),
     )
 
@@ -178,11 +168,11 @@ def _published_dots(
 def _sentence(source: str, methods: Mapping[str, Any]) -> str:
     mean = {method: {column: found[column]["mean"] for column in (*COLUMNS, OWN)} for method, found in methods.items()}
     return (
-        f"On {source}, networks trained on RKIP's images reach {mean['RKIP']['standard']:.1f} %, on all images "
-        f"{mean['full data']['standard']:.1f} %, and KIP falls from {mean['KIP']['infinite width']:.1f} % at infinite "
-        f"width to {mean['KIP']['standard']:.1f} %, to {mean['KIP'][OWN]:.1f} % at an infinite width of the network's "
-        f"own kernel; made with that kernel it keeps {mean['KIP, own kernel']['standard']:.1f} %. "
-        f"{_in_the_paper(source)}"
+        f"On {source}, networks reach {mean['RKIP']['standard']:.1f} % when trained on RKIP's images and "
+        f"{mean['full data']['standard']:.1f} % when trained on all images. KIP falls from "
+        f"{mean['KIP']['infinite width']:.1f} % at infinite width to {mean['KIP']['standard']:.1f} % at finite width "
+        f"({mean['KIP'][OWN]:.1f} % at infinite width with the network's own kernel); distilled with that kernel it "
+        f"keeps {mean['KIP, own kernel']['standard']:.1f} %. {_in_the_paper(source)}"
     )
 
 
@@ -193,21 +183,23 @@ def _in_the_paper(source: str) -> str:
     return f"In the paper, on {shown}{where}: {rkip:.1f} %, {everything:.1f} %, and from {wide:.1f} % to {kip:.1f} %."
 
 
-TABLE1 = Study(
-    name="table1",
-    shows="test accuracy after training on distilled images, at finite and infinite width (Loo et al. 2023, Table 1)",
-    presets={
-        "smoke": Table(
-            sources=("digits",), size=60, splits=1, test=200,
-            recipe=Recipe(
-                distilled=8, width=64, steps=30, kip_steps=30, kip_rate=0.02, finite_steps=10, training_steps=60,
+STUDIES = (
+    Study(
+        name="table1",
+        presets={
+            "smoke": Table(
+                sources=("digits",), size=60, splits=1, test=200,
+                recipe=Recipe(
+                    distilled=8, width=64, steps=30, kip_steps=30, kip_rate=0.02, finite_steps=10, training_steps=60,
+                ),
             ),
-        ),
-        "cpu": Table(
-            sources=("digits",), size=300, splits=3,
-            recipe=Recipe(width=512, steps=1500, kip_steps=3000, finite_steps=500, training_steps=3000),
-        ),
-        "gpu": Table(sources=("mnist", "cifar-10"), splits=4),
-    },
-    measure=measure,
+            "cpu": Table(
+                sources=("digits",), size=300, splits=3,
+                recipe=Recipe(width=512, steps=1500, kip_steps=3000, finite_steps=500, training_steps=3000),
+            ),
+            "gpu": Table(sources=("mnist", "cifar-10"), splits=4),
+            "paper": Table(sources=("mnist", "cifar-10"), splits=7, recipe=FULL),
+        },
+        measure=measure,
+    ),
 )  # fmt: skip

@@ -9,31 +9,34 @@ from matplotlib.figure import Figure
 from exhume.attacks.gates.gate_certificate import GateCertificate
 from exhume.core.errors import Refusal
 from exhume.report.figures import INK, quieten
-from exhume.studies.study import Bench, Findings, Study
-from exhume.studies.trial import Trial, at_hand
+from exhume.studies.study import Study, StudyResult, StudyRun
+from exhume.studies.tasks import first_available
+from exhume.studies.trial import Trial
 
 
 @dataclass(frozen=True, kw_only=True)
-class Land:
+class CertificateMap:
     """Settings of the map."""
 
     sources: tuple[tuple[str, tuple[int, ...]], ...]
-    """Where examples come from, and how many are drawn."""
+    """Sources of examples, each with the training set sizes to draw."""
     ratios: tuple[int, ...]
-    """Units of the first layer for each example."""
+    """Units of the first layer per example."""
     seeds: int = 1
     patience: int = 4
 
 
-def certificate_map(settings: Land, bench: Bench) -> Findings:
-    """Attack networks of all sizes from random starts alone, and count the examples that come out exactly."""
+def measure(settings: CertificateMap, run: StudyRun) -> StudyResult:
+    """Attack networks of all sizes and count the examples that are recovered exactly."""
     rows: list[dict[str, Any]] = []
-    bench.cells = sum(len(sizes) for _, sizes in settings.sources) * len(settings.ratios) * settings.seeds
+    run.cells = sum(len(sizes) for _, sizes in settings.sources) * len(settings.ratios) * settings.seeds
     for sources, sizes in settings.sources:
-        source = at_hand(sources)
+        source = first_available(sources)
         for size in sizes:
             for ratio in settings.ratios:
-                found = [_measured(source, size, ratio * size, seed, settings, bench) for seed in range(settings.seeds)]
+                found = [
+                    _attack_network(source, size, ratio * size, seed, settings, run) for seed in range(settings.seeds)
+                ]
                 rows.append(
                     {
                         "source": source,
@@ -45,30 +48,32 @@ def certificate_map(settings: Land, bench: Bench) -> Findings:
                         "values": max(each["values"] for each in found),
                     }
                 )
-    return Findings(
+    return StudyResult(
         numbers={"rows": rows},
-        figures={"certificate-map": _drawn(rows, settings.ratios)},
+        figures={"certificate-map": _draw(rows, settings.ratios)},
         table=(
             ("data", "examples", "examples per value", *(f"{ratio} units each" for ratio in settings.ratios)),
             [
                 (source, str(size), _per_value(group), *(f"{row['exact']:.0%}" for row in group))
-                for (source, size), group in _grouped(rows).items()
+                for (source, size), group in _group(rows).items()
             ],
         ),
         summary=_summary(rows, settings.ratios),
     )
 
 
-def _measured(source: str, size: int, width: int, seed: int, settings: Land, bench: Bench) -> dict[str, Any]:
+def _attack_network(
+    source: str, size: int, width: int, seed: int, settings: CertificateMap, run: StudyRun
+) -> dict[str, Any]:
     attack = GateCertificate(patience=settings.patience)
-    trial = Trial(source=source, size=size, width=width, attack=attack, seed=bench.seed + seed)
+    trial = Trial(source=source, size=size, width=width, attack=attack, seed=run.seed + seed)
     try:
-        return trial.run(bench)
-    except Refusal:  # the rank does not show
+        return trial.run(run)
+    except Refusal:  # the weights do not determine the training set size
         return {"exact": 0, "certified": 0, "false_certificates": 0, "values": 0}
 
 
-def _grouped(rows: Sequence[dict[str, Any]]) -> dict[tuple[str, int], list[dict[str, Any]]]:
+def _group(rows: Sequence[dict[str, Any]]) -> dict[tuple[str, int], list[dict[str, Any]]]:
     groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["source"], row["size"]), []).append(row)
@@ -80,8 +85,8 @@ def _per_value(group: Sequence[dict[str, Any]]) -> str:
     return f"{group[0]['size'] / values:.2g}" if values else "–"
 
 
-def _drawn(rows: Sequence[dict[str, Any]], ratios: Sequence[int]) -> Figure:
-    groups = _grouped(rows)
+def _draw(rows: Sequence[dict[str, Any]], ratios: Sequence[int]) -> Figure:
+    groups = _group(rows)
     figure = Figure(figsize=(6.4, 1.1 + 0.42 * len(groups)))
     axes = figure.add_axes((0.34, 0.6 / figure.get_figheight(), 0.64, 1 - 0.7 / figure.get_figheight()))
     quieten(axes)
@@ -101,24 +106,25 @@ def _drawn(rows: Sequence[dict[str, Any]], ratios: Sequence[int]) -> Figure:
 
 def _summary(rows: Sequence[dict[str, Any]], ratios: Sequence[int]) -> str:
     shares = {ratio: [row["exact"] for row in rows if row["units_per_example"] == ratio] for ratio in ratios}
-    said = ", ".join(f"{ratio}: {sum(share) / len(share):.0%}" for ratio, share in shares.items())
+    by_ratio = ", ".join(f"{ratio}: {sum(share) / len(share):.0%}" for ratio, share in shares.items())
     false = sum(row["false_certificates"] for row in rows)
-    return f"Examples that come out exactly, by units per example: {said}; certificates that are false: {false}."
+    return f"Share of examples recovered exactly, by units per example: {by_ratio}. False certificates: {false}."
 
 
-CERTIFICATE_MAP = Study(
-    name="certificate-map",
-    shows="where exact recovery works, over units per example and examples per input value",
-    presets={
-        "smoke": Land(sources=(("digits", (8,)),), ratios=(3, 24)),
-        "cpu": Land(
-            sources=(("mnist or digits", (10, 20, 40)), ("digits", (8, 16, 32))),
-            ratios=(4, 6, 8, 12, 20), seeds=2,
-        ),
-        "gpu": Land(
-            sources=(("mnist or digits", (20, 50, 100, 200)), ("cifar-10 or digits", (50, 100, 200))),
-            ratios=(4, 5, 6, 8, 12, 20), seeds=3, patience=12,
-        ),
-    },
-    measure=certificate_map,
+STUDIES = (
+    Study(
+        name="certificate-map",
+        presets={
+            "smoke": CertificateMap(sources=(("digits", (8,)),), ratios=(3, 24)),
+            "cpu": CertificateMap(
+                sources=(("mnist or digits", (10, 20, 40)), ("digits", (8, 16, 32))),
+                ratios=(4, 6, 8, 12, 20), seeds=2,
+            ),
+            "gpu": CertificateMap(
+                sources=(("mnist or digits", (20, 50, 100, 200)), ("cifar-10 or digits", (50, 100, 200))),
+                ratios=(4, 5, 6, 8, 12, 20), seeds=3, patience=12,
+            ),
+        },
+        measure=measure,
+    ),
 )  # fmt: skip

@@ -1,1 +1,1 @@
-"""The study of Runkel et al. (2024): what the starting point of an attack is worth."""
+"""The study of Runkel et al. (2024), "Training Data Reconstruction: Privacy due to Uncertainty?"."""

@@ -1,4 +1,4 @@
-"""Figures of the study of uncertainty: starts, pictures, landscapes, certificates and beliefs."""
+"""Figures of the uncertainty study: starting points, images, landscapes, certificates and beliefs."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -16,16 +16,16 @@ from exhume.studies.runkel2024.starts import ATTACKS, PARTITION
 
 COLOURS = dict(zip(ATTACKS, (TRAINED, HELD_OUT), strict=True))
 LEAST_DISTANCE = 1e-5
-"""To the weights, below which the figure tells none apart."""
+"""Smallest distance to the weights that the figure shows."""
 NO_PROOF = 1.0
-"""Where the figure draws candidates that no certificate is near."""
+"""Height at which the figure draws candidates that are far from every certificate."""
 
 Rows = Sequence[Mapping[str, Any]]
 
 
 def starts_figure(rows: Rows, networks: Sequence[str]) -> Figure:
-    """Draw the distance to training images and to the weights against how much truth the start held."""
-    figure, grid = panels(2, len(networks))
+    """Draw the distance to training images and to the weights against the share of truth in the starting point."""
+    figure, grid = make_panels(2, len(networks))
     for column, network in enumerate(networks):
         own = [row for row in rows if row["network"] == network]
         for axes, key, label in (
@@ -41,9 +41,9 @@ def starts_figure(rows: Rows, networks: Sequence[str]) -> Figure:
                 axes.plot(
                     [-0.08] * len(wrong), wrong, "D", mfc="none", color=COLOURS[attack], markersize=5, clip_on=False
                 )
-            begun = {"to_train": "start_to_train", "parameter_distance": "parameter_distance_of_start"}[key]
-            before = _by_share([row for row in own if row["attack"] == ATTACKS[0]], begun)
-            axes.plot(*before[:2], color=MUTED, linewidth=1, linestyle=(0, (4, 3)), label="the start itself")
+            key_of_start = {"to_train": "start_to_train", "parameter_distance": "parameter_distance_of_start"}[key]
+            start_line = _by_share([row for row in own if row["attack"] == ATTACKS[0]], key_of_start)
+            axes.plot(*start_line[:2], color=MUTED, linewidth=1, linestyle=(0, (4, 3)), label="the start itself")
             axes.set_ylabel(f"distance {label}" if column == 0 else "")
             if key == "parameter_distance":
                 axes.set_yscale("log")
@@ -68,7 +68,7 @@ def _by_share(rows: Rows, key: str) -> tuple[list[float], list[float], list[floa
 
 
 def pictures_figure(rows: Rows, networks: Sequence[str], seed: int) -> Figure:
-    """Draw, for every network, the training images above what each start began and ended with."""
+    """Draw, for every network, the training images above starting points and results."""
     lines: list[tuple[str, Tensor, str]] = []
     for network in networks:
         own = [row for row in rows if row["network"] == network and row["seed"] == seed]
@@ -92,14 +92,14 @@ def pictures_figure(rows: Rows, networks: Sequence[str], seed: int) -> Figure:
 
 
 def _row(images: Float[Tensor, "image ..."]) -> UInt8[np.ndarray, "height width rgb"]:
-    """Lay images side by side on white."""
+    """Lay images side by side on a white ground."""
     tiles = [np.pad(picture(image, (0.0, 1.0)), ((1, 1), (1, 1), (0, 0)), constant_values=255) for image in images]
     return np.concatenate(tiles, axis=1)
 
 
 def landscape_figure(landscapes: Rows, networks: Sequence[str], seed: int) -> Figure:
-    """Draw the energy along lines between training set, other partition and reconstruction, relative to its height."""
-    figure, grid = panels(1, len(networks))
+    """Draw the energy along lines between training set, other partition and reconstruction, relative to its maximum."""
+    figure, grid = make_panels(1, len(networks))
     for axes, network in zip(grid[0], networks, strict=True):
         for landscape in landscapes:
             if landscape["network"] != network or landscape["seed"] != seed:
@@ -119,14 +119,14 @@ def landscape_figure(landscapes: Rows, networks: Sequence[str], seed: int) -> Fi
         axes.set_ylim(-0.03, 1.55)  # the legend stands above the lines
         axes.set_title(network, fontsize=9, color=INK)
         axes.set_xlabel("place on the line")
-    grid[0][0].set_ylabel("energy, relative to its most")
+    grid[0][0].set_ylabel("energy, relative to its maximum")
     grid[0][0].legend(fontsize=5.5, frameon=False, labelcolor=INK, loc="upper center")
     return figure
 
 
 def certificate_figure(proofs: Mapping[str, Any]) -> Figure:
     """Draw every candidate by the agreement of restarts and by its distance to the nearest certified input."""
-    figure, grid = panels(1, len(proofs))
+    figure, grid = make_panels(1, len(proofs))
     for axes, (source, found) in zip(grid[0], proofs.items(), strict=True):
         points = found["points"]
         truth, own = points["truth"].bool(), points["own_images"].bool()
@@ -157,8 +157,8 @@ def certificate_figure(proofs: Mapping[str, Any]) -> Figure:
 
 
 def roc_figure(proofs: Mapping[str, Any]) -> Figure:
-    """Draw how well true candidates are told from plausible ones, by each kind of evidence."""
-    figure, grid = panels(1, len(proofs))
+    """Draw the ROC of true against plausible candidates, by each kind of evidence."""
+    figure, grid = make_panels(1, len(proofs))
     ways = (("certificate", TRAINED), ("agreement", INK), ("agreement_without_own_images", HELD_OUT))
     for axes, (source, found) in zip(grid[0], proofs.items(), strict=True):
         axes.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
@@ -179,10 +179,10 @@ def _area(roc: Mapping[str, Any] | None) -> str:
 
 
 def reliability_figure(beliefs: Rows) -> Figure:
-    """Draw the fraction of true candidates against the probability they were given, on victims not learnt from."""
+    """Draw the fraction of true candidates against the predicted probability, on victims not used for learning."""
     sources = list(dict.fromkeys(found["source"] for found in beliefs))
     ways = list(dict.fromkeys(found["way"] for found in beliefs))
-    figure, grid = panels(len(sources), len(ways))
+    figure, grid = make_panels(len(sources), len(ways))
     for found in beliefs:
         axes = grid[sources.index(found["source"])][ways.index(found["way"])]
         axes.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
@@ -195,14 +195,14 @@ def reliability_figure(beliefs: Rows) -> Figure:
         axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
         axes.set_title(f"{found['source']}: {found['way']}", fontsize=7, color=INK)
     for axes in grid[-1]:
-        axes.set_xlabel("probability given")
+        axes.set_xlabel("predicted probability")
     for row in grid:
         row[0].set_ylabel("fraction true")
     return figure
 
 
-def panels(rows: int, columns: int) -> tuple[Figure, list[list[Axes]]]:
-    """Return a figure with a grid of quiet axes, placed by hand: an automatic layout draws everything twice."""
+def make_panels(rows: int, columns: int) -> tuple[Figure, list[list[Axes]]]:
+    """Return a figure with a grid of axes, placed by hand because an automatic layout draws everything twice."""
     figure = Figure(figsize=(3.3 * columns + 0.2, 2.8 * rows))
     grid = [
         [

@@ -1,9 +1,9 @@
-"""What a start is worth: both attacks that repeat a training, from every start, on networks whose data are known."""
+"""What a starting point is worth: two attacks that repeat a training, from several starting points."""
 
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -16,26 +16,23 @@ from exhume.attacks.bilevel.starts import Images, Mixture, Noise, Start, another
 from exhume.clues.known_loss import balanced_labels
 from exhume.core.devices import resolve_device
 from exhume.core.storage import add_prefix, select_prefix
-from exhume.data import load
 from exhume.evaluation.consensus import are_true, nearest_squares
 from exhume.evaluation.distances import UnitScale
 from exhume.models.mlp import MLP
 from exhume.records import AttackerView, Dataset, PublicTraining
-from exhume.studies.buzaglo2023.max_margin import shrunk
-from exhume.studies.loo2023.distilled import slug
-from exhume.studies.study import Bench
-from exhume.training import train
+from exhume.studies.study import StudyRun, slug
+from exhume.studies.tasks import draw
 
 AttackName = Literal["bilevel", "stationarity"]
 ATTACKS: tuple[AttackName, ...] = ("bilevel", "stationarity")
 PARTITION = "another partition"
 SHOWN = 8
-"""Pictures of each reconstruction that are kept for the figure."""
+"""Number of images per reconstruction that are kept for the figure."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """A network, how it was trained, and how long it is attacked."""
+    """A network, its training, and the effort of the attack."""
 
     label: str
     depth: int
@@ -54,67 +51,67 @@ class Network:
 
 @dataclass(frozen=True, kw_only=True)
 class Starts:
-    """Which networks to attack from which starts, and over how many seeds."""
+    """Which networks to attack from which starting points, with how many seeds."""
 
     networks: tuple[Network, ...]
     source: str = "cifar-10"
     shrink: int = 2
-    """The side of the square of pixels that are averaged into one."""
+    """Side of the square of pixels that are averaged into one; 1: none."""
     strangers: int = 400
+    """Number of held-out examples."""
     seeds: int = 3
     shares: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
-    """Of ground truth in noise; none of it is the start of somebody who knows nothing."""
+    """Shares of ground truth in noise; 0 is the starting point of an attacker who knows nothing."""
     partition_shares: tuple[float, ...] = (0.0,)
-    """Of ground truth in another partition's images; none of it is the start of somebody who has images of the kind."""
+    """Shares of ground truth in images of another partition; 0 is the starting point of an attacker who has similar
+    images."""
     points: int = 21
-    """On every line of the energy landscape."""
+    """Number of points on every line of the energy landscape."""
     rest_steps: int = 400
-    """Of descent from the released weights, after which the distance of a network that is not convex is taken."""
+    """Number of descent steps from the released weights before the distance is taken, for non-convex networks."""
 
 
 def count_cells(settings: Starts) -> int:
-    """Return how many cells the measurement has."""
+    """Return the number of cells of the measurement."""
     starts = len(settings.shares) + len(settings.partition_shares)
     return len(settings.networks) * settings.seeds * (1 + len(ATTACKS) * (starts + 1))
 
 
-def measure_starts(settings: Starts, bench: Bench) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Attack every network from every start; return the rows, and the landscapes between what was found."""
+def measure_starts(settings: Starts, run: StudyRun) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Attack every network from every starting point; return the rows and the energy landscapes."""
     rows, landscapes = [], []
     for network in settings.networks:
-        for seed in range(bench.seed, bench.seed + settings.seeds):
-            data = drawn(settings, network, seed)
+        for seed in range(run.seed, run.seed + settings.seeds):
+            data = draw_data(settings, network, seed)
             place = f"starts/{slug(network.label)}-{seed}"
-            victim = bench.cell(f"{place}/victim", functools.partial(trained, network, data, bench, seed))
-            view = view_of(network, data, victim).to(resolve_device(bench.device))
+            victim = run.cell(f"{place}/victim", functools.partial(train_network, network, data, run, seed))
+            view = make_view(network, data, victim).to(resolve_device(run.device))
             for attack in ATTACKS:
                 own: list[dict[str, Any]] = []
-                for name, start in starts(settings, data).items():
-                    work = functools.partial(attacked, settings, network, attack, start, data, view, bench, seed)
-                    cell = bench.cell(f"{place}/{attack}-{slug(name)}", work)
+                for name, start in make_starts(settings, data).items():
+                    work = functools.partial(attack_from, settings, network, attack, start, data, view, run, seed)
+                    cell = run.cell(f"{place}/{attack}-{slug(name)}", work)
                     own.append({"network": network.label, "attack": attack, "start": name, "seed": seed} | cell)
                 rows += own
                 wrong = next(row for row in own if row["start"] == PARTITION)
-                walk = functools.partial(walked, settings, network, attack, data, view, wrong["found"])
+                walk = functools.partial(measure_landscape, settings, network, attack, data, view, wrong["found"])
                 landscapes.append(
                     {"network": network.label, "attack": attack, "seed": seed}
-                    | bench.cell(f"{place}/{attack}-landscape", walk)
+                    | run.cell(f"{place}/{attack}-landscape", walk)
                 )
     return rows, landscapes
 
 
-def drawn(settings: Starts, network: Network, seed: int) -> Dataset:
-    """Draw the training set, and strangers of which some are the other partition."""
-    few = load(settings.source, classes="all", size=network.size, test=0, seed=seed)
-    many = load(settings.source, classes="all", size=max(network.size, settings.strangers), test=0, seed=seed)
-    data = replace(few, train=shrunk(few.train, settings.shrink), holdout=shrunk(many.holdout, settings.shrink))
-    inputs = data.train.inputs
-    return replace(data, offset=inputs.mean(dim=(0, 2, 3)).reshape(-1, 1, 1))
+def draw_data(settings: Starts, network: Network, seed: int) -> Dataset:
+    """Draw the training set and a hold-out set, part of which is the other partition."""
+    return draw(
+        settings.source, "all", size=network.size, held_out=settings.strangers, seed=seed, shrink=settings.shrink
+    )
 
 
-def trained(network: Network, data: Dataset, bench: Bench, seed: int) -> dict[str, Any]:
-    """Train by descent to rest, with the trainer everybody uses, and keep the weights."""
-    victim = train(
+def train_network(network: Network, data: Dataset, run: StudyRun, seed: int) -> dict[str, Any]:
+    """Train by gradient descent until it comes to rest, and return the weights."""
+    victim = run.train(
         data,
         model=MLP(depth=network.depth, width=network.width),
         loss="ce",
@@ -125,15 +122,13 @@ def trained(network: Network, data: Dataset, bench: Bench, seed: int) -> dict[st
         stop_loss=0.0,
         patience=0,
         precision="float64",
-        device=bench.device,
         seed=seed,
-        progress=bench.progress,
     )
     return {"loss": victim.result["loss"], "accuracy": victim.result["accuracy"]} | add_prefix("final", victim.final)
 
 
-def view_of(network: Network, data: Dataset, cell: Mapping[str, Any]) -> AttackerView:
-    """Return what the attacker holds: final weights, the loss and the weight decay."""
+def make_view(network: Network, data: Dataset, cell: Mapping[str, Any]) -> AttackerView:
+    """Return the view of the attacker: final weights, the loss and the weight decay."""
     architecture = MLP(depth=network.depth, width=network.width)
     return AttackerView(
         model=architecture.build(data.input_shape, len(data.classes)),
@@ -146,8 +141,8 @@ def view_of(network: Network, data: Dataset, cell: Mapping[str, Any]) -> Attacke
     )
 
 
-def starts(settings: Starts, data: Dataset) -> dict[str, Start]:
-    """Return every start by name."""
+def make_starts(settings: Starts, data: Dataset) -> dict[str, Start]:
+    """Return every starting point by name."""
     truth, other = ground_truth(data), another_partition(data)
     named: dict[str, Start] = {
         f"{share:.0%} truth in noise": Mixture(first=truth, second=Noise(), share=share) for share in settings.shares
@@ -158,8 +153,8 @@ def starts(settings: Starts, data: Dataset) -> dict[str, Start]:
     return named
 
 
-def attack_of(network: Network, attack: AttackName, start: Start) -> Bilevel:
-    """Return one of the two attacks; they differ in what the lower level does and in nothing else."""
+def build_attack(network: Network, attack: AttackName, start: Start) -> Bilevel:
+    """Return one of the two attacks; they differ only in their lower level."""
     return Bilevel(
         candidates=network.size,
         start=start,
@@ -173,19 +168,22 @@ def attack_of(network: Network, attack: AttackName, start: Start) -> Bilevel:
     )
 
 
-def attacked(
+def attack_from(
     settings: Starts,
     network: Network,
     attack: AttackName,
     start: Start,
     data: Dataset,
     view: AttackerView,
-    bench: Bench,
+    run: StudyRun,
     seed: int,
 ) -> dict[str, Any]:
-    """Attack from one start and measure how near the result is to weights, training data, strangers and its start."""
-    used = attack_of(network, attack, start)
-    found = used.run(view, seed=seed, device=bench.device, progress=bench.progress)
+    """Attack from one starting point and measure the distances of the result.
+
+    Distances are to the weights, the training images, held-out images and the starting point.
+    """
+    used = build_attack(network, attack, start)
+    found = run.attack(used, view, seed=seed)
     labels = balanced_labels(network.size, len(data.classes), torch.device("cpu"))
     begun = start.draw(view, labels, torch.Generator().manual_seed(seed))
     scale = UnitScale.of(data)
@@ -202,22 +200,22 @@ def attacked(
         "outcome": found.outcome.value,
         "attack_seconds": found.seconds,
         "found": found.inputs,
-    } | ({} if seed != bench.seed else {"begun": begun[:SHOWN], "originals": _originals(data, view, labels)})
+    } | ({} if seed != run.seed else {"begun": begun[:SHOWN], "originals": _originals(data, view, labels)})
 
 
 def _originals(data: Dataset, view: AttackerView, labels: Tensor) -> Tensor:
-    """Return the training images that the first candidates stand for."""
+    """Return the training images that correspond to the first candidates."""
     return ground_truth(data).draw(view, labels, torch.Generator())[:SHOWN]
 
 
 def rest_distance(
     view: AttackerView, problem: TrainingProblem, pixels: Float[Tensor, "candidate ..."], steps: int
 ) -> float:
-    """Return how far a training on these images, begun at the released weights, comes to rest from them.
+    """Return the distance between the released weights and the rest point of a training on these images.
 
-    Both attacks are measured by it, whatever they minimise themselves.
+    The training starts at the released weights. Both attacks are measured by this, whatever they minimise.
     """
-    inputs, target = flat(view, problem, pixels), problem.flat(view.final)
+    inputs, target = to_inputs(view, problem, pixels), problem.flat(view.final)
     lower: LowerLevel = Implicit()
     if not is_affine(problem):
         lower = Bilevel(candidates=1, lower="unrolled", lower_steps=steps).lower_level(view, problem, inputs)
@@ -226,16 +224,16 @@ def rest_distance(
 
 
 def is_affine(problem: TrainingProblem) -> bool:
-    """Tell whether the network is one layer, so that its training has one place of rest."""
+    """Return whether the network is one layer, so that its training has a unique minimum."""
     return sum(len(shape) == 2 for shape in problem.shapes.values()) == 1
 
 
-def flat(view: AttackerView, problem: TrainingProblem, pixels: Float[Tensor, "candidate ..."]) -> Inputs:
-    """Return images as the training problem takes them."""
+def to_inputs(view: AttackerView, problem: TrainingProblem, pixels: Float[Tensor, "candidate ..."]) -> Inputs:
+    """Return images as inputs of the training problem."""
     return view.to_model(pixels.to(next(problem.model.parameters()))).flatten(1)
 
 
-def walked(
+def measure_landscape(
     settings: Starts,
     network: Network,
     attack: AttackName,
@@ -243,26 +241,26 @@ def walked(
     view: AttackerView,
     found: Float[Tensor, "candidate ..."],
 ) -> dict[str, Any]:
-    """Walk straight lines between training set, other partition and the reconstruction from it; note the energy."""
+    """Measure the energy on straight lines between training set, other partition and the reconstruction from it."""
     labels = balanced_labels(network.size, len(data.classes), torch.device("cpu"))
-    nobody = torch.Generator().manual_seed(0)
+    unused = torch.Generator().manual_seed(0)
     corners: dict[str, Tensor] = {
-        "training set": ground_truth(data).draw(view, labels, nobody),
-        PARTITION: another_partition(data).draw(view, labels, nobody),
-        "reconstruction": Images(inputs=found).draw(view, labels, nobody),
+        "training set": ground_truth(data).draw(view, labels, unused),
+        PARTITION: another_partition(data).draw(view, labels, unused),
+        "reconstruction": Images(inputs=found).draw(view, labels, unused),
     }
-    used = attack_of(network, attack, Noise())
+    used = build_attack(network, attack, Noise())
     problem = used.problem(view, labels)
     target = problem.flat(view.final)
-    # One step length for all of a landscape, or its points could not be compared.
-    lower = used.lower_level(view, problem, flat(view, problem, corners["training set"]))
+    # One step length for the whole landscape, so that its points can be compared.
+    lower = used.lower_level(view, problem, to_inputs(view, problem, corners["training set"]))
     match = Match(problem=problem, lower=lower, origin=target, target=target, unit=target.norm())
     along = torch.linspace(0, 1, settings.points)
     energies: dict[str, Any] = {}
     for begin, end in (("training set", PARTITION), ("training set", "reconstruction"), (PARTITION, "reconstruction")):
         with torch.no_grad():
             line = [
-                match.distance(flat(view, problem, torch.lerp(corners[begin], corners[end], float(place)))) ** 2
+                match.distance(to_inputs(view, problem, torch.lerp(corners[begin], corners[end], float(place)))) ** 2
                 for place in along
             ]
         energies[f"{begin} to {end}"] = line
@@ -276,9 +274,9 @@ def walked(
 
 
 def half_rise(energies: Sequence[float]) -> float:
-    """Return which part of a line is walked before the energy has risen by half of all it rises by.
+    """Return the position on a line, from 0 to 1, where the energy has risen by half of its total rise.
 
-    The energy of a parabola is half-way up at ``√½`` of the line; of a narrow well much earlier.
+    A parabola is half-way up at ``√½`` of the line, a narrow well much earlier.
 
     >>> round(half_rise([(i / 100) ** 2 for i in range(101)]), 2)
     0.71

@@ -1,18 +1,18 @@
-"""Privacy due to uncertainty? What starts are worth, and when an attacker can tell true from plausible.
+"""What starting points are worth, and when an attacker can separate true from plausible reconstructions.
 
 Repeats the findings of "Training Data Reconstruction: Privacy due to Uncertainty?" (arXiv 2412.08544) with numbers, and
-answers its challenge: where the start of a training is known, a certificate tells what restarts cannot; where it is
-not, a belief learnt on networks of one's own says how much to believe.
+answers its question. If the initial weights are known, a certificate separates what restarts cannot. If not, a belief
+learnt on networks of one's own gives calibrated probabilities.
 """
 
 import itertools
-import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
+from exhume.studies.metrics import mean_and_std
 from exhume.studies.runkel2024 import figures
 from exhume.studies.runkel2024.starts import (
     ATTACKS,
@@ -24,12 +24,12 @@ from exhume.studies.runkel2024.starts import (
 )
 from exhume.studies.runkel2024.verdicts import Task, Verdicts, measure_verdicts
 from exhume.studies.runkel2024.verdicts import count_cells as count_verdict_cells
-from exhume.studies.study import Bench, Findings, Study
+from exhume.studies.study import Study, StudyResult, StudyRun
 
 MEASURES = ("parameter_distance", "parameter_distance_of_start", "to_train", "to_stranger", "to_start", "true")
 
 DRAWN = ("points", "false_positive_rates", "true_positive_rates")
-"""What goes into figures and is too long for ``result.json``."""
+"""Keys that only figures need, too long for ``result.json``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,27 +40,27 @@ class Uncertainty:
     verdicts: Verdicts
 
 
-def measure(settings: Uncertainty, bench: Bench) -> Findings:
-    """Measure what starts are worth, then what verdicts are."""
-    bench.cells = count_cells(settings.starts) + count_verdict_cells(settings.verdicts)
-    rows, landscapes = measure_starts(settings.starts, bench)
-    judged = measure_verdicts(settings.verdicts, bench)
+def measure(settings: Uncertainty, run: StudyRun) -> StudyResult:
+    """Measure what starting points are worth, then how well an attacker can judge."""
+    run.cells = count_cells(settings.starts) + count_verdict_cells(settings.verdicts)
+    rows, landscapes = measure_starts(settings.starts, run)
+    judged = measure_verdicts(settings.verdicts, run)
     networks = [network.label for network in settings.starts.networks]
-    means = averaged(rows)
+    means = average_over_seeds(rows)
     numbers = {
         "starts": means,
-        "start_rows": [_numbers(row) for row in rows],
-        "landscapes": [_numbers(landscape) for landscape in landscapes],
-        "claims": claims(means, landscapes, networks),
+        "start_rows": [_without_tensors(row) for row in rows],
+        "landscapes": [_without_tensors(landscape) for landscape in landscapes],
+        "claims": check_claims(means, landscapes, networks),
         "proofs": {source: _without(found, DRAWN) for source, found in judged["proofs"].items()},
         "beliefs": [_without(found, DRAWN) for found in judged["beliefs"]],
     }
-    return Findings(
+    return StudyResult(
         numbers=numbers,
         figures={
             "starts": figures.starts_figure(rows, networks),
-            "pictures": figures.pictures_figure(rows, networks, bench.seed),
-            "landscape": figures.landscape_figure(landscapes, networks, bench.seed),
+            "pictures": figures.pictures_figure(rows, networks, run.seed),
+            "landscape": figures.landscape_figure(landscapes, networks, run.seed),
             "certificate": figures.certificate_figure(judged["proofs"]),
             "roc": figures.roc_figure(judged["proofs"]),
             "reliability": figures.reliability_figure(judged["beliefs"]),
@@ -70,28 +70,22 @@ def measure(settings: Uncertainty, bench: Bench) -> Findings:
     )
 
 
-def averaged(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return mean and deviation over seeds of every measure, for each network, attack and start."""
+def average_over_seeds(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return mean and deviation over seeds of every measure, for each network, attack and starting point."""
     groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["network"], row["attack"], row["start"]), []).append(row)
     return [
         {"network": network, "attack": attack, "start": start, "seeds": len(own)}
-        | {
-            name: {
-                "mean": statistics.fmean([row[name] for row in own]),
-                "std": statistics.stdev([row[name] for row in own]) if len(own) > 1 else 0.0,
-            }
-            for name in MEASURES
-        }
+        | {name: mean_and_std([row[name] for row in own]) for name in MEASURES}
         for (network, attack, start), own in groups.items()
     ]
 
 
-def claims(
+def check_claims(
     means: Sequence[Mapping[str, Any]], landscapes: Sequence[Mapping[str, Any]], networks: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Hold the paper's three findings against the numbers, for every network and attack."""
+    """Check the three findings of the paper for every network and attack."""
     found = []
     for network in networks:
         for attack in ATTACKS:
@@ -116,12 +110,12 @@ def claims(
     return found
 
 
-def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
+def _without_tensors(row: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if not isinstance(value, Tensor)}
 
 
 def _without(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """Leave out what only figures need, however deep it lies."""
+    """Return the values without some keys, at any depth."""
     return {
         key: _without(value, names) if isinstance(value, Mapping) else value
         for key, value in values.items()
@@ -152,10 +146,11 @@ def _summary(numbers: Mapping[str, Any]) -> str:
     bins = sum(len(found["bins"]) for found in numbers["beliefs"])
     holding = sum(found["holding"] for found in numbers["beliefs"])
     return (
-        f"From another partition, {len(nearer)} of {len(numbers['claims'])} reconstructions stay nearer to their start "
-        f"than to the training images; more truth in the start brings {monotone} of them nearer at every step. "
-        f"True against plausible, area under the ROC: {'; '.join(areas) or 'not measured'}. "
-        f"Of {bins} bins of beliefs, {holding} hold on networks they were not learnt from."
+        f"Started from another partition, {len(nearer)} of {len(numbers['claims'])} reconstructions stay nearer to "
+        f"their start than to the training images; for {monotone} of them, more truth in the start always brings "
+        f"the result nearer to the training images. ROC AUC of true against plausible candidates: "
+        f"{'; '.join(areas) or 'not measured'}. Of {bins} bins of beliefs, {holding} hold on networks they were not "
+        "learnt from."
     )
 
 
@@ -168,36 +163,39 @@ HIDDEN = Network(
     lower_steps=20, precision="float32",
 )  # fmt: skip
 
-UNCERTAINTY = Study(
-    name="uncertainty",
-    shows="what a start is worth to an attack, and when an attacker can tell true from plausible (arXiv 2412.08544)",
-    presets={
-        "smoke": Uncertainty(
-            starts=Starts(
-                source="digits", shrink=1, strangers=60, seeds=1, shares=(0.0, 0.5, 1.0), points=3, rest_steps=5,
-                networks=(
-                    Network(label="affine", depth=0, size=10, train_steps=40, steps=2, newton_steps=3, iterations=20),
-                    Network(label="hidden", depth=1, width=6, size=10, train_steps=40, steps=2, lower_steps=3),
+STUDIES = (
+    Study(
+        name="uncertainty",
+        presets={
+            "smoke": Uncertainty(
+                starts=Starts(
+                    source="digits", shrink=1, strangers=60, seeds=1, shares=(0.0, 0.5, 1.0), points=3, rest_steps=5,
+                    networks=(
+                        Network(
+                            label="affine", depth=0, size=10, train_steps=40, steps=2, newton_steps=3, iterations=20,
+                        ),
+                        Network(label="hidden", depth=1, width=6, size=10, train_steps=40, steps=2, lower_steps=3),
+                    ),
+                ),
+                verdicts=Verdicts(
+                    tasks=(Task(source="digits", classes="odd-even", size=10, width=256),),
+                    strangers=60, victims=2, plausible=1, restarts=2, steps=100, plausible_steps=3, final_only=2,
+                    final_width=24, final_shrink=1, final_train_steps=40, final_steps=20,
                 ),
             ),
-            verdicts=Verdicts(
-                tasks=(Task(source="digits", classes="odd-even", size=10, width=256),),
-                strangers=60, victims=2, plausible=1, restarts=2, steps=100, plausible_steps=3, final_only=2,
-                final_width=24, final_shrink=1, final_train_steps=40, final_steps=20,
-            ),
-        ),
-        "cpu": Uncertainty(starts=Starts(networks=(AFFINE, FEW, HIDDEN)), verdicts=Verdicts(tasks=(MNIST, CIFAR))),
-        "gpu": Uncertainty(
-            starts=Starts(
-                shrink=1, points=11,
-                networks=(
-                    replace(AFFINE, newton_steps=5, iterations=40),
-                    replace(FEW, steps=200, newton_steps=5, iterations=40),
-                    replace(HIDDEN, width=64, lr=0.005, steps=150, lower_steps=40),
+            "cpu": Uncertainty(starts=Starts(networks=(AFFINE, FEW, HIDDEN)), verdicts=Verdicts(tasks=(MNIST, CIFAR))),
+            "gpu": Uncertainty(
+                starts=Starts(
+                    shrink=1, points=11,
+                    networks=(
+                        replace(AFFINE, newton_steps=5, iterations=40),
+                        replace(FEW, steps=200, newton_steps=5, iterations=40),
+                        replace(HIDDEN, width=64, lr=0.005, steps=150, lower_steps=40),
+                    ),
                 ),
+                verdicts=Verdicts(tasks=(MNIST, CIFAR), victims=4, plausible=2, final_only=2),
             ),
-            verdicts=Verdicts(tasks=(MNIST, CIFAR), victims=4, plausible=2, final_only=2),
-        ),
-    },
-    measure=measure,
+        },
+        measure=measure,
+    ),
 )  # fmt: skip

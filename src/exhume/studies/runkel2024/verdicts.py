@@ -1,4 +1,4 @@
-"""When an attacker can tell: certificates against the agreement of restarts, and beliefs checked on other networks."""
+"""How well an attacker can judge reconstructions: certificates, agreement of restarts, and learnt probabilities."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -14,25 +14,23 @@ from exhume.attacks.bilevel.starts import Mixture, Noise, another_partition
 from exhume.attacks.gates.gate_certificate import GateCertificate
 from exhume.attacks.stationarity.max_margin import MaxMargin
 from exhume.attacks.weight_difference import WeightDifference
-from exhume.data import load
 from exhume.evaluation.belief import Belief, learn_belief, reliability
 from exhume.evaluation.calibration import calibrate
 from exhume.evaluation.consensus import Evidence, Kind, are_true, gather, memberships
 from exhume.models.mlp import MLP
 from exhume.records import Dataset, Outcome, Reconstruction, Victim
-from exhume.studies.buzaglo2023.max_margin import shrunk
-from exhume.studies.study import Bench
-from exhume.training import train
+from exhume.studies.study import StudyRun
+from exhume.studies.tasks import draw
 from exhume.training.recipes import weight_decay_recipe
 
 PARTS = ("agreement", "residual", "confidence", "proof_distance", "proof_p")
 OWN_SHARE = 0.9
-"""Of an attacker's own image in each start that is not noise alone."""
+"""Share of an attacker's own image in each starting point that is not noise alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """Where victims of a kind come from."""
+    """The data of one group of victims."""
 
     source: str
     classes: str
@@ -42,19 +40,20 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdicts:
-    """Victims with a known start, victims of which only the final weights are known, and how hard each is attacked."""
+    """Victims with known initial weights, victims with known final weights alone, and the effort of their attacks."""
 
     tasks: tuple[Task, ...]
     strangers: int = 400
+    """Number of held-out examples."""
     victims: int = 20
-    """With a known start; the first half teaches the belief, the other tests it."""
+    """Number of victims with known initial weights; the belief is learnt on the first half and tested on the other."""
     plausible: int = 3
-    """Of these, how many are also attacked from an attacker's own images."""
+    """Number of these that are also attacked from an attacker's own images."""
     restarts: int = 4
     steps: int = 500
     plausible_steps: int = 30
     final_only: int = 12
-    """Victims of which only the final weights are known, half of them to learn from."""
+    """Number of victims with known final weights alone; the belief is learnt on half of them."""
     final_width: int = 200
     final_shrink: int = 2
     final_train_steps: int = 2500
@@ -63,14 +62,14 @@ class Verdicts:
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """An attack and the evidence it is believed by."""
+    """An attack and the kind of evidence for its candidates."""
 
     attack: Literal["weight-difference", "max-margin"]
     kind: Kind
 
     @property
     def name(self) -> str:
-        """What tables and figures call it."""
+        """Name in tables and figures."""
         words = {"agreement": "agreement of restarts", "confidence": "its own confidence", "residual": "residual"}
         return f"{self.attack} by {words.get(self.kind, self.kind)}"
 
@@ -80,62 +79,60 @@ WAYS = (
     Way(attack="weight-difference", kind="confidence"),
     Way(attack="max-margin", kind="confidence"),
 )
-"""Max-margin's own confidence *is* the agreement of its restarts, which it pools by itself."""
+"""The confidence of max-margin *is* the agreement of its restarts, which it pools by itself."""
 
 
 def count_cells(settings: Verdicts) -> int:
-    """Return how many cells the measurement has."""
+    """Return the number of cells of the measurement."""
     return len(settings.tasks) * (settings.victims + settings.plausible + settings.final_only)
 
 
-def measure_verdicts(settings: Verdicts, bench: Bench) -> dict[str, Any]:
-    """Attack all victims, compare certificates with agreement, and check every belief on victims it has not seen."""
+def measure_verdicts(settings: Verdicts, run: StudyRun) -> dict[str, Any]:
+    """Attack all victims, compare certificates with agreement, and test every belief on other victims."""
     proofs, beliefs = {}, []
     for task in settings.tasks:
         cells: dict[str, list[dict[str, Any]]] = {"weight-difference": [], "max-margin": []}
         wrong = []
-        for seed in range(bench.seed, bench.seed + settings.victims):
+        for seed in range(run.seed, run.seed + settings.victims):
             name = f"verdicts/{task.source}/{seed}"
-            work = functools.partial(known_start, settings, task, bench, seed)
-            cell = bench.cell(name, work)
+            work = functools.partial(attack_known_start, settings, task, run, seed)
+            cell = run.cell(name, work)
             cells["weight-difference"].append(cell)
-            if seed - bench.seed < settings.plausible:
-                work = functools.partial(own_images, settings, task, bench, seed, cell["proofs"])
-                wrong.append(bench.cell(f"{name}-own-images", work))
-        for seed in range(bench.seed, bench.seed + settings.final_only):
-            work = functools.partial(final_only, settings, task, bench, seed)
-            cells["max-margin"].append(bench.cell(f"verdicts/{task.source}/final-{seed}", work))
+            if seed - run.seed < settings.plausible:
+                work = functools.partial(attack_from_own_images, settings, task, run, seed, cell["proofs"])
+                wrong.append(run.cell(f"{name}-own-images", work))
+        for seed in range(run.seed, run.seed + settings.final_only):
+            work = functools.partial(attack_final_only, settings, task, run, seed)
+            cells["max-margin"].append(run.cell(f"verdicts/{task.source}/final-{seed}", work))
         known = cells["weight-difference"]
-        proofs[task.source] = compared(known[: settings.plausible], wrong) | {
+        proofs[task.source] = compare_evidence(known[: settings.plausible], wrong) | {
             "certified_of_every_victim": [cell["certified"] for cell in known],
             "false_certificates_of_every_victim": [cell["false_certificates"] for cell in known],
         }
-        beliefs += [checked(task, way, cells[way.attack]) for way in WAYS]
+        beliefs += [check_belief(task, way, cells[way.attack]) for way in WAYS]
     return {"proofs": proofs, "beliefs": beliefs}
 
 
-def known_start(settings: Verdicts, task: Task, bench: Bench, seed: int) -> dict[str, Any]:
-    """Attack a victim with a known start from several noise starts, and once for certificates."""
-    data, victim = posed(settings, task, bench, seed)
+def attack_known_start(settings: Verdicts, task: Task, run: StudyRun, seed: int) -> dict[str, Any]:
+    """Attack a victim with known initial weights from several random starting points, and once for certificates."""
+    data, victim = train_victim(settings, task, run, seed)
     view = victim.view()
     attack = WeightDifference(steps=settings.steps)
-    runs = [
-        attack.run(view, seed=run, device=bench.device, progress=bench.progress) for run in range(settings.restarts)
-    ]
-    proof = GateCertificate().run(view, seed=seed, device=bench.device, progress=bench.progress)
+    found = [run.attack(attack, view, seed=restart) for restart in range(settings.restarts)]
+    proof = run.attack(GateCertificate(), view, seed=seed)
     false = int((proof.certified & ~are_true(proof.inputs, data)).sum())
     counts = {"certified": int(proof.certified.sum()), "false_certificates": false, "training_size": task.size}
-    return counts | {"proofs": proof.inputs[proof.certified]} | packed(runs, data, certificates=(proof,))
+    return counts | {"proofs": proof.inputs[proof.certified]} | pack_evidence(found, data, certificates=(proof,))
 
 
-def own_images(
-    settings: Verdicts, task: Task, bench: Bench, seed: int, proofs: Float[Tensor, "proof ..."]
+def attack_from_own_images(
+    settings: Verdicts, task: Task, run: StudyRun, seed: int, proofs: Float[Tensor, "proof ..."]
 ) -> dict[str, Any]:
-    """Attack the same victim from images that an attacker has: real ones of the same kind, with a little noise.
+    """Attack the same victim from real images of the same kind that an attacker owns, with a little noise.
 
-    The lower level repeats the first steps of the training from its known start. Restarts differ by their noise.
+    The lower level repeats the first steps of the training from its initial weights. Restarts differ by their noise.
     """
-    data, victim = posed(settings, task, bench, seed)
+    data, victim = train_victim(settings, task, run, seed)
     view = victim.view()
     start = Mixture(first=another_partition(data), second=Noise(), share=OWN_SHARE)
     attack = Bilevel(
@@ -148,90 +145,87 @@ def own_images(
         learning_rate=0.01,
         precision="float32",
     )
-    runs = [attack.run(view, seed=run, device=bench.device, progress=bench.progress) for run in range(2)]
+    found = [run.attack(attack, view, seed=restart) for restart in range(2)]
     proof = Reconstruction(
         inputs=proofs,
         certified=torch.ones(len(proofs), dtype=torch.bool),
         confidence=torch.ones(len(proofs)),
         outcome=Outcome.PARTIAL,
     )
-    distances = [run.diagnostics["parameter_distance"] for run in runs]
-    return {"parameter_distances": distances} | packed(runs, data, certificates=(proof,))
+    distances = [one.diagnostics["parameter_distance"] for one in found]
+    return {"parameter_distances": distances} | pack_evidence(found, data, certificates=(proof,))
 
 
-def final_only(settings: Verdicts, task: Task, bench: Bench, seed: int) -> dict[str, Any]:
-    """Attack the final weights of a training with weight decay on ten classes; nothing else of it is known."""
-    data = drawn(settings, replace(task, classes="all"), seed, settings.final_shrink)
+def attack_final_only(settings: Verdicts, task: Task, run: StudyRun, seed: int) -> dict[str, Any]:
+    """Attack the final weights alone of a training with weight decay on ten classes."""
+    data = draw_data(settings, replace(task, classes="all"), seed, settings.final_shrink)
     recipe = weight_decay_recipe(
         loss="ce", weight_decay=1e-3, width=settings.final_width, steps=settings.final_train_steps, lr=0.1
     )
-    victim = train(data, device=bench.device, progress=bench.progress, seed=seed, **recipe)
+    victim = run.train(data, seed=seed, **recipe)
     attack = MaxMargin(trials=1, restarts=settings.restarts, steps=settings.final_steps, similar=1.1)
     view = replace(victim.view(), initial=None)
-    found = attack.run(view, seed=seed, device=bench.device, progress=bench.progress)
-    return packed([found], data)
+    return pack_evidence([run.attack(attack, view, seed=seed)], data)
 
 
-def posed(settings: Verdicts, task: Task, bench: Bench, seed: int) -> tuple[Dataset, Victim]:
+def train_victim(settings: Verdicts, task: Task, run: StudyRun, seed: int) -> tuple[Dataset, Victim]:
     """Draw data and train a network on them."""
-    data = drawn(settings, task, seed)
+    data = draw_data(settings, task, seed)
     model = MLP(width=task.width, depth=1)
-    return data, train(data, model=model, device=bench.device, progress=bench.progress, seed=seed)
+    return data, run.train(data, model=model, seed=seed)
 
 
-def drawn(settings: Verdicts, task: Task, seed: int, shrink: int = 1) -> Dataset:
-    """Draw a training set and the strangers that candidates are compared with."""
-    few = load(task.source, classes=task.classes, size=task.size, test=0, seed=seed)
-    many = load(task.source, classes=task.classes, size=max(task.size, settings.strangers), test=0, seed=seed)
-    return replace(few, train=shrunk(few.train, shrink), holdout=shrunk(many.holdout, shrink))
+def draw_data(settings: Verdicts, task: Task, seed: int, shrink: int = 1) -> Dataset:
+    """Draw a training set and the hold-out set that candidates are compared with."""
+    return draw(task.source, task.classes, size=task.size, held_out=settings.strangers, seed=seed, shrink=shrink)
 
 
-def packed(
-    runs: Sequence[Reconstruction], data: Dataset, certificates: Sequence[Reconstruction] = ()
+def pack_evidence(
+    found: Sequence[Reconstruction], data: Dataset, certificates: Sequence[Reconstruction] = ()
 ) -> dict[str, Any]:
-    """Return the evidence of runs and the truth beside it, as a cell keeps them."""
-    evidence = gather(runs, bounds=data.bounds, certificates=certificates)
+    """Return the evidence of several runs and which candidates are true, as values of a cell."""
+    evidence = gather(found, bounds=data.bounds, certificates=certificates)
     truth = are_true(evidence.inputs, data)
     return {name: getattr(evidence, name) for name in PARTS} | {"run": evidence.run, "truth": truth}
 
 
-def unpacked(cells: Sequence[Mapping[str, Any]]) -> tuple[Evidence, Tensor, Tensor]:
-    """Return the evidence of several victims, the truth, and the victim of each candidate; pictures stay behind."""
-    joined = {name: torch.cat([cell[name] for cell in cells]) for name in (*PARTS, "run", "truth")}
-    truth = joined.pop("truth").bool()
+def unpack_evidence(cells: Sequence[Mapping[str, Any]]) -> tuple[Evidence, Tensor, Tensor]:
+    """Return the evidence of several victims, which candidates are true, and the victim of each; without images."""
+    values = {name: torch.cat([cell[name] for cell in cells]) for name in (*PARTS, "run", "truth")}
+    truth = values.pop("truth").bool()
     groups = torch.repeat_interleave(torch.arange(len(cells)), torch.tensor([len(cell["run"]) for cell in cells]))
-    return Evidence(inputs=torch.zeros(len(truth), 0), **joined), truth, groups
+    return Evidence(inputs=torch.zeros(len(truth), 0), **values), truth, groups
 
 
-def compared(found: Sequence[Mapping[str, Any]], own: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Tell true candidates from plausible ones by the agreement of restarts, and by the certificate."""
-    evidence, truth, _ = unpacked([*found, *own])
-    restarts, restart_truth, _ = unpacked(found)
-    imagined = unpacked(own)[1]
+def compare_evidence(found: Sequence[Mapping[str, Any]], own: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Separate true from plausible candidates by the agreement of restarts, and by the certificate."""
+    evidence, truth, _ = unpack_evidence([*found, *own])
+    restarts, restart_truth, _ = unpack_evidence(found)
+    own_truth = unpack_evidence(own)[1]
     return {
         "candidates": len(truth),
         "true": int(truth.sum()),
-        "true_from_own_images": int(imagined.sum()),
-        "from_own_images": len(imagined),
-        "agreement_from_own_images": float(unpacked(own)[0].agreement.mean()),
+        "true_from_own_images": int(own_truth.sum()),
+        "from_own_images": len(own_truth),
+        "agreement_from_own_images": float(unpack_evidence(own)[0].agreement.mean()),
         "certified": [cell["certified"] for cell in found],
         "training_size": found[0]["training_size"],
         "false_certificates": sum(cell["false_certificates"] for cell in found),
-        "agreement": scores(evidence, truth, "agreement"),
-        "certificate": scores(evidence, truth, "certificate"),
-        "agreement_without_own_images": scores(restarts, restart_truth, "agreement"),
+        "agreement": score_evidence(evidence, truth, "agreement"),
+        "certificate": score_evidence(evidence, truth, "certificate"),
+        "agreement_without_own_images": score_evidence(restarts, restart_truth, "agreement"),
         "points": {
             "agreement": evidence.agreement.float(),
             "proof_distance": evidence.proof_distance.float(),
             "truth": truth,
-            "own_images": torch.arange(len(truth)) >= len(truth) - len(imagined),
+            "own_images": torch.arange(len(truth)) >= len(truth) - len(own_truth),
         },
     }
 
 
-def scores(evidence: Evidence, truth: Tensor, kind: Kind) -> dict[str, Any] | None:
-    """Return the ROC of one kind of evidence against the truth; None where all candidates are of one kind."""
-    score = -evidence.score(kind)  # where small counts as positive
+def score_evidence(evidence: Evidence, truth: Tensor, kind: Kind) -> dict[str, Any] | None:
+    """Return the ROC of one kind of evidence against the truth; None if all candidates are true, or none is."""
+    score = -evidence.score(kind)  # small values count as positive
     found = calibrate(score[truth], score[~truth])
     if found is None:
         return None
@@ -244,12 +238,12 @@ def scores(evidence: Evidence, truth: Tensor, kind: Kind) -> dict[str, Any] | No
     }
 
 
-def checked(task: Task, way: Way, cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Learn a belief from the first half of the victims and check it on the other."""
+def check_belief(task: Task, way: Way, cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Learn a belief on the first half of the victims and test it on the other."""
     half = len(cells) // 2
-    evidence, truth, groups = unpacked(cells[:half])
+    evidence, truth, groups = unpack_evidence(cells[:half])
     belief = learn_belief(evidence.score(way.kind), truth, groups)
-    others, other_truth, other_groups = unpacked(cells[half:])
+    others, other_truth, other_groups = unpack_evidence(cells[half:])
     given = others.score(way.kind)
     found = reliability(belief.probability(given), other_truth, other_groups, bars=belief.interval(given))
     return {
@@ -261,13 +255,13 @@ def checked(task: Task, way: Way, cells: Sequence[Mapping[str, Any]]) -> dict[st
         "bins": [vars(one) | {"holds": one.holds} for one in found.bins],
         "error": found.error,
         "holding": found.holding,
-        "roc": scores(others, other_truth, way.kind),
-        "verdicts": verdicts(others, other_truth, belief, way.kind),
+        "roc": score_evidence(others, other_truth, way.kind),
+        "verdicts": count_claims(others, other_truth, belief, way.kind),
     }
 
 
-def verdicts(evidence: Evidence, truth: Tensor, belief: Belief, kind: Kind) -> dict[str, Any]:
-    """Count what is claimed by belief alone, by belief and certificate, and how many of these claims are wrong."""
+def count_claims(evidence: Evidence, truth: Tensor, belief: Belief, kind: Kind) -> dict[str, Any]:
+    """Count the claims by belief alone and by belief and certificate, and how many of them are wrong."""
     unproven = replace(evidence, proof_distance=torch.full_like(evidence.proof_distance, torch.inf))
     counts: dict[str, Any] = {}
     for name, known in (("by_belief", unproven), ("with_certificate", evidence)):

@@ -1,8 +1,10 @@
-"""Reconstruction curves of Loo et al. (2023): Figures 2, 4 and 5, and S3, S5 and S6 with every size."""
+"""Figures 2, 4 and 5 of Loo et al. (2023), reconstruction curves; and S3, S5 and S6, the same at every size."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from exhume.studies.catalogue import Preset
+from exhume.studies.curve_panels import curve_panels
 from exhume.studies.grid import (
     EARLY,
     LINEARISED,
@@ -20,31 +22,31 @@ from exhume.studies.grid import (
     run_grid,
     where,
 )
-from exhume.studies.loo2023.curve_panels import curve_panels
 from exhume.studies.loo2023.observations import (
     Observation,
+    describe_observations,
     linearised_is_better,
     more_classes_are_better,
     smaller_is_easier,
     unaffected_by,
     wider_resolves_more,
 )
-from exhume.studies.study import Bench, Findings, Preset, Study
+from exhume.studies.study import Study, StudyResult, StudyRun
 
 Observe = Callable[[Sequence[Row]], Sequence[Observation]]
-"""What to look for in the rows of one source."""
+"""Check the statements of the paper on the rows of one source."""
 
 WIDTHS = (256, 512, 1024, 2048, 4096)
 SIZES = (20, 50, 100, 150, 200, 300, 400, 500)
 THRESHOLD = (("mnist", STANDARD.name, 200, 1024), 80)
-"""The one threshold the paper writes down: which network, and after how many images the quality falls."""
+"""The one threshold stated in the paper: a network, and the number of images after which the quality falls."""
 
 
-def curves(grid: Grid, bench: Bench, variants: Sequence[Variant], name: str, observe: Observe) -> Findings:
-    """Run a grid, draw its curves source by source, and check what the paper observed."""
-    rows = run_grid(grid, variants, bench)
+def measure_curves(grid: Grid, run: StudyRun, variants: Sequence[Variant], name: str, observe: Observe) -> StudyResult:
+    """Run a grid, draw its curves by source, and check the statements of the paper."""
+    rows = run_grid(grid, variants, run)
     seen = {source: observe(where(rows, source=source)) for source in distinct(rows, "source")}
-    return Findings(
+    return StudyResult(
         numbers={
             "observations": {source: [one.to_json() for one in every] for source, every in seen.items()},
             "cell_seconds": sum(row["seconds"] for row in rows),
@@ -52,13 +54,8 @@ def curves(grid: Grid, bench: Bench, variants: Sequence[Variant], name: str, obs
         },
         figures={f"{name}-{source}": curve_panels(where(rows, source=source)) for source in seen},
         table=grid_table(rows),
-        summary=" ".join([told(seen), *_threshold(rows)]),
+        summary=" ".join([describe_observations(seen), *_threshold(rows)]),
     )
-
-
-def told(seen: Mapping[str, Sequence[Observation]]) -> str:
-    """Say what was observed on every source, in sentences."""
-    return " ".join(f"{source}: {one.sentence}" for source, every in seen.items() for one in every)
 
 
 def _threshold(rows: Sequence[Row]) -> list[str]:
@@ -67,7 +64,9 @@ def _threshold(rows: Sequence[Row]) -> list[str]:
     if not cells:
         return []
     good = " and ".join(str(row["good"]) for row in cells)
-    return [f"Of {size} images at width {width}, {good} come out good; the paper's curve falls after {theirs}."]
+    return [
+        f"Of {size} images at width {width}, {good} reconstructions are good; the paper's curve falls after {theirs}."
+    ]
 
 
 def _figure2(rows: Sequence[Row]) -> list[Observation]:
@@ -104,44 +103,36 @@ PRESETS: Mapping[Preset, Grid] = {
     "gpu": ONE_GPU,
     "paper": replace(FULL, sizes=(20, 100, 200, 500)),
 }
-"""Of Figure 2; others that share settings with it share its cells."""
+"""Settings of Figure 2; figures with the same settings share its cells."""
 SHORTER: Mapping[Preset, Grid] = {
     **PRESETS,
     "cpu": replace(LAPTOP, sizes=(20, 40), splits=1),
     "gpu": replace(ONE_GPU, sizes=(100, 200)),
 }
-"""Of the figures beside it."""
+"""Settings of Figures 4, 5 and S2."""
 EVERY_SIZE: Mapping[Preset, Grid] = {
     "smoke": SMOKE,
     "cpu": replace(LAPTOP, sizes=(10, 20, 30, 40, 50, 60, 80), widths=(64, 256), splits=1),
     "gpu": replace(ONE_GPU, sizes=SIZES),
     "paper": FULL,
 }
-"""Of the figures that show every size."""
+"""Settings of the figures that show every size."""
 
 
-def _study(
-    name: str, shows: str, presets: Mapping[Preset, Grid], variants: Sequence[Variant], observe: Observe
-) -> Study[Grid]:
-    def measure(grid: Grid, bench: Bench) -> Findings:
-        return curves(grid, bench, variants, name, observe)
+def _study(name: str, presets: Mapping[Preset, Grid], variants: Sequence[Variant], observe: Observe) -> Study[Grid]:
+    def measure(grid: Grid, run: StudyRun) -> StudyResult:
+        return measure_curves(grid, run, variants, name, observe)
 
-    figure = name.replace("figure", "Figure ")
-    return Study(name=name, shows=f"{shows} (Loo et al. 2023, {figure})", presets=presets, measure=measure)
+    return Study(name=name, presets=presets, measure=measure)
 
 
-BY_DYNAMICS = "reconstruction curves by size and width, standard and linearised"
-BY_STOPPING = "reconstruction curves after training to the end and stopped early"
-BY_CLASSES = "reconstruction curves of networks that tell two classes apart and ten"
 _DYNAMICS, _STOPPING = (STANDARD, LINEARISED), (STANDARD, EARLY)
 _CLASSES = (STANDARD, TEN_CLASSES, TEN_CLASSES_LINEARISED)
-CURVE_FIGURES = (
-    _study("figure2", BY_DYNAMICS, PRESETS, _DYNAMICS, _figure2),
-    _study("figure4", BY_STOPPING, SHORTER, _STOPPING, _figure4),
-    _study("figure5", BY_CLASSES, SHORTER, _CLASSES, _figure5),
-)
-EVERY_CURVE_FIGURES = (
-    _study("figureS3", f"{BY_DYNAMICS}, at every size", EVERY_SIZE, _DYNAMICS, _figure2),
-    _study("figureS5", f"{BY_STOPPING}, at every size", EVERY_SIZE, _STOPPING, _figure4),
-    _study("figureS6", f"{BY_CLASSES}, at every size", EVERY_SIZE, _CLASSES, _figure5),
+STUDIES = (
+    _study("figure2", PRESETS, _DYNAMICS, _figure2),
+    _study("figure4", SHORTER, _STOPPING, _figure4),
+    _study("figure5", SHORTER, _CLASSES, _figure5),
+    _study("figureS3", EVERY_SIZE, _DYNAMICS, _figure2),
+    _study("figureS5", EVERY_SIZE, _STOPPING, _figure4),
+    _study("figureS6", EVERY_SIZE, _CLASSES, _figure5),
 )

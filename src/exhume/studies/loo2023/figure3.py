@@ -1,4 +1,4 @@
-"""Figures 3 and S2 of Loo et al. (2023): reconstruction error against how far training moves the tangent kernel."""
+"""Figures 3 and S2 of Loo et al. (2023): reconstruction error against the change of the tangent kernel."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,13 +18,14 @@ from exhume.studies.grid import (
     run_grid,
     where,
 )
-from exhume.studies.loo2023.curve_figures import PRESETS, SHORTER, told
+from exhume.studies.loo2023.figures2_4_5 import PRESETS, SHORTER
 from exhume.studies.loo2023.observations import (
     Observation,
+    describe_observations,
     error_follows_kernel_distance,
-    more_classes_move_the_kernel_less,
+    more_classes_change_the_kernel_less,
 )
-from exhume.studies.study import Bench, Findings, Study
+from exhume.studies.study import Study, StudyResult, StudyRun
 
 PUBLISHED: Mapping[str, Mapping[str, float]] = {
     "mnist": {STANDARD.name: 3e-2, TEN_CLASSES.name: 1e-2},
@@ -33,34 +34,34 @@ PUBLISHED: Mapping[str, Mapping[str, float]] = {
 """The largest kernel distances the paper shows, at widths from 256 to 4096 and sizes from 20 to 500."""
 
 
-def binary(grid: Grid, bench: Bench) -> Findings:
-    """Lay error against kernel distance for two classes."""
-    rows = run_grid(grid, (STANDARD,), bench)
+def measure_two_classes(grid: Grid, run: StudyRun) -> StudyResult:
+    """Plot error against kernel distance for two classes."""
+    rows = run_grid(grid, (STANDARD,), run)
     seen = {source: [error_follows_kernel_distance(where(rows, source=source))] for source in distinct(rows, "source")}
-    return _findings(rows, seen, STANDARD.name, "figure3")
+    return _result(rows, seen, STANDARD.name, "figure3")
 
 
-def multiclass(grid: Grid, bench: Bench) -> Findings:
-    """Lay error against kernel distance for ten classes, and ask whether the kernel moves less than with two."""
-    rows = run_grid(grid, (STANDARD, TEN_CLASSES), bench)
+def measure_ten_classes(grid: Grid, run: StudyRun) -> StudyResult:
+    """Plot error against kernel distance for ten classes, and compare the kernel's change with that for two."""
+    rows = run_grid(grid, (STANDARD, TEN_CLASSES), run)
     seen: dict[str, list[Observation]] = {}
     for source in distinct(rows, "source"):
         own = where(rows, source=source)
         seen[source] = [
             error_follows_kernel_distance(where(own, variant=TEN_CLASSES.name)),
-            more_classes_move_the_kernel_less(own),
+            more_classes_change_the_kernel_less(own),
         ]
-    return _findings(rows, seen, TEN_CLASSES.name, "figureS2")
+    return _result(rows, seen, TEN_CLASSES.name, "figureS2")
 
 
-def _findings(rows: list[Row], seen: Mapping[str, Sequence[Observation]], variant: str, name: str) -> Findings:
+def _result(rows: list[Row], seen: Mapping[str, Sequence[Observation]], variant: str, name: str) -> StudyResult:
     shown = where(rows, variant=variant)
     compared = [
         f"The paper's largest distance on {source} is {PUBLISHED[source][variant]:g}, over widths from 256 to 4096."
         for source in seen
         if source in PUBLISHED
     ]
-    return Findings(
+    return StudyResult(
         numbers={
             "observations": {source: [one.to_json() for one in every] for source, every in seen.items()},
             "rows": grid_numbers(rows),
@@ -74,12 +75,12 @@ def _findings(rows: list[Row], seen: Mapping[str, Sequence[Observation]], varian
                 for r in shown
             ],
         ),
-        summary=" ".join([told(seen), *compared]),
+        summary=" ".join([describe_observations(seen), *compared]),
     )  # fmt: skip
 
 
 def _scatter(rows: Sequence[Row]) -> Figure:
-    """Draw a dot a network: larger for larger sets, coloured by width."""
+    """Draw one dot per network: larger for larger sets, coloured by width."""
     figure, axes = plain_axes()
     largest = max(row["size"] for row in rows)
     for width, colour in zip(distinct(rows, "width"), PALETTE, strict=False):
@@ -93,26 +94,16 @@ def _scatter(rows: Sequence[Row]) -> Figure:
         axes.scatter([], [], s=30, color=colour, label=f"width {width}")
     axes.set(xscale="log", yscale="log", xlabel="kernel distance over training")
     axes.set_ylabel("mean squared distance of reconstructions")
-    axes.xaxis.set_minor_formatter(NullFormatter())  # within a decade or two they would run into each other
+    axes.xaxis.set_minor_formatter(NullFormatter())  # within a decade or two they would overlap
     axes.yaxis.set_minor_formatter(NullFormatter())
-    # The null: what the same candidates are away from images that nobody trained on.
+    # The null: the distance of the same candidates from held-out images.
     null = min(float(row["null_curve"].mean()) for row in rows)
     axes.axhline(null, color=MUTED, linewidth=1.0, linestyle=(0, (1, 1.5)), label="held out (null)")
     axes.legend(frameon=False, fontsize=7, title=f"dots: up to {largest} images", title_fontsize=7)
     return figure
 
 
-KERNEL_DISTANCE_FIGURES = (
-    Study(
-        name="figure3",
-        shows="reconstruction error against the kernel's move in training (Loo et al. 2023, Figure 3)",
-        presets=PRESETS,
-        measure=binary,
-    ),
-    Study(
-        name="figureS2",
-        shows="reconstruction error against the kernel's move, ten classes (Loo et al. 2023, Figure S2)",
-        presets=SHORTER,
-        measure=multiclass,
-    ),
+STUDIES = (
+    Study(name="figure3", presets=PRESETS, measure=measure_two_classes),
+    Study(name="figureS2", presets=SHORTER, measure=measure_ten_classes),
 )

@@ -1,4 +1,4 @@
-"""Reconstruction curves in panels: one row a way to train, one column a size, one line a width, and the null."""
+"""Reconstruction curves in panels, with the curve of held-out images as the null."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from exhume.studies.drawing import PALETTE
 from exhume.studies.grid import Row, distinct, mean_curve, where
 
 FLOOR = 1e-7
-"""The least mean square a value that is drawn: an exact copy has no logarithm."""
+"""Smallest mean square per value that is drawn, since an exact copy has no logarithm."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """Curves of squared distances, ascending, by name; the null's curve; and how many values an input has."""
+    """Ascending curves of squared distances by name, the curve of the null, and the number of values per input."""
 
     lines: Mapping[str, Tensor]
     null: Tensor
@@ -28,7 +28,10 @@ class Panel:
 
 
 def curve_panels(rows: Sequence[Row]) -> Figure:
-    """Draw the mean curves of one source; the null is the lowest that held-out images reach in any of the lines."""
+    """Draw the mean curves of one source: one row per variant, one column per size, one line per width.
+
+    The null is the lowest curve of held-out images among the lines of a panel.
+    """
     variants, sizes, widths = (distinct(rows, key) for key in ("variant", "size", "width"))
     figure = Figure(figsize=(1.0 + 2.2 * len(sizes), 1.0 + 1.9 * len(variants)))
     panels = figure.subplots(len(variants), len(sizes), squeeze=False, sharey=True, sharex="col")
@@ -49,7 +52,20 @@ def curve_panels(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def curves_beside(panels: Mapping[str, Panel]) -> Figure:
+def attack_panels(rows: Sequence[Row]) -> Figure:
+    """Draw one panel per network, with one line per attack; the null is that of the attack with the lowest."""
+    networks = dict.fromkeys((row["source"], row["size"], row["width"]) for row in rows)
+    panels = {}
+    for source, size, width in networks:
+        own = where(rows, source=source, size=size, width=width)
+        lowest = min(own, key=lambda row: float(row["null_curve"].mean()))
+        panels[f"{source}, {size} images, width {width}"] = Panel(
+            lines={row["variant"]: row["curve"] for row in own}, null=lowest["null_curve"], values=own[0]["values"]
+        )
+    return draw_side_by_side(panels)
+
+
+def draw_side_by_side(panels: Mapping[str, Panel]) -> Figure:
     """Draw panels side by side."""
     figure = Figure(figsize=(1.0 + 3.4 * len(panels), 3.4))
     every = figure.subplots(1, len(panels), squeeze=False)[0]
@@ -62,7 +78,7 @@ def curves_beside(panels: Mapping[str, Panel]) -> Figure:
 
 
 def draw_curves(axes: Axes, panel: Panel, colours: Sequence[str]) -> None:
-    """Draw the curves of a panel, the null beside them, and the bar below which a reconstruction counts as good."""
+    """Draw the curves of a panel, the null, and the threshold below which a reconstruction counts as good."""
     for (name, curve), colour in zip(panel.lines.items(), colours, strict=False):
         heights = curve.clamp(min=FLOOR * panel.values)
         axes.plot(range(1, len(curve) + 1), heights, color=colour, linewidth=1.5, label=name)
@@ -80,7 +96,7 @@ def draw_curves(axes: Axes, panel: Panel, colours: Sequence[str]) -> None:
 
 
 def _share_legend(figure: Figure, axes: Axes) -> None:
-    """Put the names of one panel's lines below all of them, and leave the room in inches that words take."""
+    """Put one legend below all panels, and leave room for its lines of text, in inches."""
     handles, names = axes.get_legend_handles_labels()
     width, height = figure.get_size_inches()
     columns = min(len(names), max(1, int(width / 1.5)))

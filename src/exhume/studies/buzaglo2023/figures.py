@@ -1,0 +1,47 @@
+"""Figures of the studies of final weights: recovered images by case, and a gallery."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from exhume.report.exhibits import picture
+from exhume.report.figures import HELD_OUT, TRAINED, plain_axes
+from exhume.studies.buzaglo2023.cases import Plan
+
+EXACTLY = "black"
+"""Colour of lines that count exact recoveries."""
+
+
+def recovery_figure(plan: Plan, rows: Sequence[dict[str, Any]], axis: str) -> Figure:
+    """Draw the share of recovered images by case, one dot per seed, and the share of held-out images as the null."""
+    figure, axes = plain_axes()
+    labels = [case.label for case in plan.cases]
+    lines = [("recovered", TRAINED, "trained on"), ("recovered_null", HELD_OUT, "held out (null)")]
+    if any(row["exact"] for row in rows):
+        lines.append(("exact", EXACTLY, "trained on, exactly"))
+    for key, colour, name in lines:
+        groups = [[row[key] / row["training_size"] for row in rows if row["label"] == label] for label in labels]
+        for place, group in enumerate(groups):
+            axes.scatter([place] * len(group), group, s=14, color=colour, alpha=0.6, linewidths=0)
+        means = [sum(group) / len(group) for group in groups]
+        axes.plot(range(len(labels)), means, color=colour, linewidth=2, label=name)
+    axes.set_xticks(range(len(labels)), labels, fontsize=8)
+    axes.set_xlabel(axis)
+    axes.set_ylabel("share of training images recovered at 1 % FPR")
+    axes.set_ylim(0, 1)
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def gallery_figure(rows: Sequence[dict[str, Any]]) -> Figure:
+    """Draw the best matches of the row that recovered most, above the training images."""
+    row = max(rows, key=lambda one: one["recovered"])
+    count = len(row["shown"])
+    figure = Figure(figsize=(8.0, 16.0 / max(1, count)))
+    for number, (above, below) in enumerate(zip(row["shown"], row["originals"], strict=True)):
+        for place, image in ((0, above), (1, below)):
+            axes = figure.add_axes((number / count, 0.5 - 0.5 * place, 0.95 / count, 0.48))
+            axes.imshow(picture(image, (0.0, 1.0)), interpolation="nearest")
+            axes.set_axis_off()
+    return figure

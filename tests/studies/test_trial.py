@@ -1,0 +1,18 @@
+"""A trial: trained, attacked and measured once for each setting."""
+
+from dataclasses import replace
+
+from exhume.studies.grid import Effort
+from exhume.studies.study import StudyRun
+from exhume.studies.trial import Trial
+
+
+def test_a_trial_is_measured_once_per_setting(tmp_path):
+    trial = Trial(source="digits", size=4, width=16, attack=Effort(steps=5).attack(4), stop_loss=1e-2)
+    run = StudyRun(folder=tmp_path, device="cpu")
+    first = trial.run(run)
+    assert trial.run(run)["seconds"] == first["seconds"]
+    assert first["kernel_distance"] > 0
+    assert len(first["curve"]) == len(first["null_curve"]) == 4
+    replace(trial, seed=1).run(run)
+    assert len(list(tmp_path.rglob("*.safetensors"))) == 2
