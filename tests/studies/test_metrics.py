@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import exhume
-from exhume.models.mlp import MLP
 from exhume.kernels import InfiniteNTK
+from exhume.models.mlp import MLP
 from exhume.records import Outcome, Reconstruction
 from exhume.studies.metrics import (
     best_matches,

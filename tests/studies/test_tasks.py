@@ -2,7 +2,7 @@
 
 import torch
 
-from exhume.data.sources import available
+from exhume.data.known_sources import available
 from exhume.studies.tasks import average_pixels, draw, first_available, load_task
 
 
