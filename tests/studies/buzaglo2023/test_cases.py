@@ -25,15 +25,16 @@ class DivergingRun(StudyRun):
         self.tried += (settings["lr"],)
         if settings["lr"] > self.limit:
             raise ExhumeError("The training diverged.")
-        return "victim"
+        return super().train(data, seed=seed, **settings | {"steps": 2})
 
 
 def test_a_diverging_training_is_repeated_with_a_smaller_learning_rate(tmp_path):
-    case, run = Case(label="", source="digits"), DivergingRun(folder=tmp_path)
+    case = Case(label="", source="digits", size=10, strangers=10, shrink=1, width=4)
+    data, run = case.draw(0), DivergingRun(folder=tmp_path, device="cpu")
     run.limit = 0.5 * case.lr
-    assert train_case(case, None, 0, run) == "victim"
+    assert train_case(case, data, 0, run).training["lr"] == 0.3 * case.lr
     assert run.tried == (case.lr, 0.3 * case.lr)
     run.limit, run.tried = 0.0, ()
     with pytest.raises(ExhumeError, match="diverged"):
-        train_case(case, None, 0, run)
+        train_case(case, data, 0, run)
     assert len(run.tried) == len(LEARNING_RATE_FACTORS)
