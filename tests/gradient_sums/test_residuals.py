@@ -1,4 +1,4 @@
-"""What a gradient sum leaves of its target: by Gram matrices and thin factors as by the matrix itself."""
+"""Residuals of gradient sums: by Gram matrices and low-rank factors as by the matrix itself."""
 
 import pytest
 import torch
@@ -6,26 +6,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exhume.gradient_sums import residuals
-from exhume.gradient_sums.residuals import LowRank, compact, residual
+from exhume.gradient_sums.residuals import LowRank, compact, layer_residual
+from tests.gradient_sums.networks import DOUBLE, assert_close, random
 
-DOUBLE = torch.float64
-FEW, MANY = 2, 40  # candidates of layers of ten to thirty units: for the first Gram matrices are cheaper
-
-
-def drawn(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=DOUBLE)
+FEW, MANY = 2, 40  # candidates; with layers of 20 to 30 units, Gram matrices are cheaper for few of them
 
 
-def slow(signal, heard, gain, target, metric=None):
-    """One run after another, everything written out."""
-    if signal.ndim == 4:
-        runs = range(signal.shape[1])
-        each = [slow(signal[:, r], heard[:, r], gain, target if target.ndim == 2 else target[r], metric) for r in runs]
-        squares, motions, reaching = zip(*each, strict=True)
-        return torch.stack(squares), torch.stack(motions, 1), torch.stack(reaching, 1)
-    left = gain * torch.einsum("pju,pjv->uv", signal, heard) - target
+def slow(signals, inputs, gain, target, metric=None):
+    """Compute one run after another with the matrix written out."""
+    if signals.ndim == 4:
+        runs = range(signals.shape[1])
+        each = [
+            slow(signals[:, r], inputs[:, r], gain, target if target.ndim == 2 else target[r], metric) for r in runs
+        ]
+        squares, forward, backward = zip(*each, strict=True)
+        return torch.stack(squares), torch.stack(forward, 1), torch.stack(backward, 1)
+    left = gain * torch.einsum("pju,pjv->uv", signals, inputs) - target
     acts = left if metric is None else left @ metric
-    return (left * acts).sum(), heard @ acts.T, signal @ acts
+    return (left * acts).sum(), inputs @ acts.T, signals @ acts
 
 
 @settings(max_examples=40)
@@ -38,63 +36,70 @@ def slow(signal, heard, gain, target, metric=None):
     own_target=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_every_way_of_computing_is_the_same_as_writing_all_out(candidates, points, runs, out, into, own_target, seed):
+def test_every_way_of_computing_agrees_with_the_matrix(candidates, points, runs, out, into, own_target, seed):
     between = () if runs is None else (runs,)
-    signal, heard = (drawn(points, *between, candidates, units, seed=seed + units) for units in (out, into))
-    target = drawn(*(between if own_target else ()), out, into, seed=seed)
+    signals, inputs = (random(points, *between, candidates, units, seed=seed + units) for units in (out, into))
+    target = random(*(between if own_target else ()), out, into, seed=seed)
     gain = torch.tensor(0.3, dtype=DOUBLE)
-    for one, other in zip(
-        residual(signal, heard, gain, target, DOUBLE), slow(signal, heard, gain, target), strict=True
-    ):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+    assert_close(layer_residual(signals, inputs, gain, target, DOUBLE), slow(signals, inputs, gain, target), atol=1e-10)
 
 
 @pytest.mark.parametrize("runs", [None, 3])
 @pytest.mark.parametrize("candidates", [FEW, MANY])
-def test_thin_targets_are_as_good_as_their_matrix(candidates, runs):
+def test_low_rank_targets_agree_with_their_matrix(candidates, runs):
     between = () if runs is None else (runs,)
-    signal, heard = drawn(2, *between, candidates, 20), drawn(2, *between, candidates, 25, seed=1)
-    left, right = drawn(20, 2, seed=2), drawn(2, 25, seed=3)
+    signals, inputs = random(2, *between, candidates, 20), random(2, *between, candidates, 25, seed=1)
+    left, right = random(20, 2, seed=2), random(2, 25, seed=3)
     thin = LowRank(left, right, float((left @ right).square().sum()))
     for one, other in zip(
-        residual(signal, heard, 1.0, thin, DOUBLE), slow(signal, heard, 1.0, left @ right), strict=True
+        layer_residual(signals, inputs, 1.0, thin, DOUBLE),
+        slow(signals, inputs, 1.0, left @ right),
+        strict=True,
     ):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
 
-def test_a_metric_weighs_directions_of_what_is_heard():
-    signal, heard, target = drawn(1, FEW, 20), drawn(1, FEW, 25, seed=1), drawn(20, 25, seed=2)
-    metric = drawn(25, 25, seed=3)
+def test_a_metric_weights_directions_of_the_inputs():
+    signals, inputs, target = random(1, FEW, 20), random(1, FEW, 25, seed=1), random(20, 25, seed=2)
+    metric = random(25, 25, seed=3)
     metric = metric @ metric.T
     for one, other in zip(
-        residual(signal, heard, 1.0, target, DOUBLE, metric), slow(signal, heard, 1.0, target, metric), strict=True
+        layer_residual(signals, inputs, 1.0, target, DOUBLE, metric),
+        slow(signals, inputs, 1.0, target, metric),
+        strict=True,
     ):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
 
-def test_few_candidates_never_write_a_matrix_and_many_do(monkeypatch):
+def test_only_many_candidates_need_the_matrix(monkeypatch):
     written = []
-    outer = residuals.outer
-    monkeypatch.setattr(residuals, "outer", lambda *given: written.append(1) or outer(*given))
+    sum_outer_products = residuals.sum_outer_products
+    monkeypatch.setattr(residuals, "sum_outer_products", lambda *given: written.append(1) or sum_outer_products(*given))
     for candidates, expected in ((FEW, 0), (MANY, 1)):
-        residual(drawn(1, candidates, 30), drawn(1, candidates, 30, seed=1), 1.0, drawn(30, 30), DOUBLE)
+        layer_residual(random(1, candidates, 30), random(1, candidates, 30, seed=1), 1.0, random(30, 30), DOUBLE)
         assert len(written) == expected
 
 
 def test_compact_keeps_a_low_rank_change_and_drops_the_rounding_of_weights():
-    change = (1e-2 * drawn(300, 6) @ drawn(6, 200, seed=1)).float()
-    noise = 1e-7 * drawn(300, 200, seed=2).float()
+    change = (1e-2 * random(300, 6) @ random(6, 200, seed=1)).float()
+    noise = 1e-7 * random(300, 200, seed=2).float()
     thin = compact(change + noise, rows=10)
     assert isinstance(thin, LowRank)
     assert thin.left.shape == (300, 8)  # six directions, and the next multiple of eight
     assert thin.shape == change.shape
-    assert float((thin.written() - change).norm() / change.norm()) < 1e-4
+    assert float((thin.to_matrix() - change).norm() / change.norm()) < 1e-4
     assert thin.square == pytest.approx(float(change.double().square().sum()), rel=1e-4)
 
 
 @pytest.mark.parametrize(
     ("matrix", "rows"),
-    [(drawn(80, 60), 4), (drawn(80, 1) @ drawn(1, 60), 60), (torch.zeros(80, 60), 4), (drawn(3), 1), (drawn(1, 60), 4)],
+    [
+        (random(80, 60), 4),
+        (random(80, 1) @ random(1, 60), 60),
+        (torch.zeros(80, 60), 4),
+        (random(3), 1),
+        (random(1, 60), 4),
+    ],
     ids=["full rank", "too many rows to gain", "nothing", "a bias", "one output"],
 )
 def test_compact_leaves_other_matrices_alone(matrix, rows):

@@ -1,4 +1,4 @@
-"""Activations with two derivatives, sharp and soft: what gradient sums in closed form need to know of units."""
+"""Activations with two derivatives, exact and smooth, as gradient sums in closed form need them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,80 +6,87 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-Turn = Callable[[Tensor, Tensor], Tensor]
-"""From how heights and values move to how slopes do, which is the second derivative times how heights move."""
-Curve = Callable[[Tensor], tuple[Tensor, Tensor, Turn | None]]
-"""From heights (pre-activations) to values, slopes, and how slopes turn (None where they do not)."""
+SlopeTangent = Callable[[Tensor, Tensor], Tensor]
+"""From tangents of the pre-activations and of the values to the tangent of the slopes."""
+Curve = Callable[[Tensor], tuple[Tensor, Tensor, SlopeTangent | None]]
+"""From pre-activations to values, slopes, and the tangent map of slopes (None where slopes are constant)."""
 
-NO_DIFFERENCE = 40.0
-"""Beyond here softplus and its argument are the same number, in float64 too."""
+SOFTPLUS_THRESHOLD = 40.0
+"""Argument above which softplus is computed as its argument; they differ by exp(−40), less than float64 resolves."""
+
+
+def softplus(pre_activations: Tensor) -> Tensor:
+    """Return ``log(1 + exp(z))``, the smooth ReLU of sharpness one.
+
+    A smooth ReLU of sharpness ``β`` is ``softplus(βz)/β``: the same curve in units ``β`` times as fine.
+    """
+    return nn.functional.softplus(pre_activations, threshold=SOFTPLUS_THRESHOLD)
 
 
 @dataclass(frozen=True)
 class Activation:
-    """An elementwise activation, and the smooth one that stands in for it where it has an edge.
+    """An elementwise activation, and a smooth replacement where it has an edge.
 
-    The stand-in is the one of sharpness one. Stand-ins of ReLUs need no other: ``softplus(βz)/β`` is the same curve in
-    units ``β`` times as fine, so that a network of sharpness ``β`` is one of sharpness one whose inputs and biases are
-    counted in such units.
+    The replacement has sharpness one. ReLUs need no other: a network of sharpness ``β`` is one of sharpness one whose
+    inputs and biases are counted in units ``β`` times as fine.
     """
 
-    sharp: Curve
-    soft: Curve | None = None
+    exact: Curve
+    smooth: Curve | None = None
 
     @classmethod
     def relu(cls, *, gates_only: bool = False) -> "Activation":
-        """Return a ReLU; with ``gates_only`` its stand-in is exact forwards and soft backwards (Haim et al. 2022)."""
+        """Return a ReLU; with ``gates_only`` only the slopes of its replacement are smooth (Haim et al. 2022)."""
         return cls(_relu, _gated_relu if gates_only else _softplus)
 
     @classmethod
-    def smooth(cls, function: Callable[[Tensor], Tensor]) -> "Activation":
+    def differentiable(cls, function: Callable[[Tensor], Tensor]) -> "Activation":
         """Return an elementwise function with its own two derivatives."""
 
-        def along(inner: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
+        def derivative(inner: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
             # Elementwise, so a push of ones through the function is the derivative at every entry.
             pushed: Tensor = torch.func.jvp(inner, (at,), (torch.ones_like(at),))[1]
             return pushed
 
         def slope(at: Tensor) -> Tensor:
-            return along(function, at)
+            return derivative(function, at)
 
-        def curve(heights: Tensor) -> tuple[Tensor, Tensor, Turn]:
-            return function(heights), slope(heights), lambda motion, _: along(slope, heights) * motion
+        def curve(at: Tensor) -> tuple[Tensor, Tensor, SlopeTangent]:
+            return function(at), slope(at), lambda tangent, _: derivative(slope, at) * tangent
 
         return cls(curve)
 
 
-def _relu(heights: Tensor) -> tuple[Tensor, Tensor, Turn | None]:
+def _relu(pre_activations: Tensor) -> tuple[Tensor, Tensor, SlopeTangent | None]:
     """Return a ReLU and its gates.
 
     >>> _relu(torch.tensor([-1.0, 2.0]))
     (tensor([0., 2.]), tensor([0., 1.]), None)
     """
-    return heights.relu(), (heights > 0).to(heights), None
+    return pre_activations.relu(), (pre_activations > 0).to(pre_activations), None
 
 
-def _softplus(heights: Tensor) -> tuple[Tensor, Tensor, Turn | None]:
-    """Return softplus, its slope, and how that turns.
+def _softplus(pre_activations: Tensor) -> tuple[Tensor, Tensor, SlopeTangent | None]:
+    """Return softplus, its slope, and the tangent map of its slope.
 
-    >>> value, slope, turn = _softplus(torch.tensor([0.0]))
-    >>> slope, turn(torch.ones(1), slope)
+    >>> value, slope, slope_tangent = _softplus(torch.tensor([0.0]))
+    >>> slope, slope_tangent(torch.ones(1), slope)
     (tensor([0.5000]), tensor([0.2500]))
     """
-    slope = heights.sigmoid()
-    return nn.functional.softplus(heights, threshold=NO_DIFFERENCE), slope, _turn_of_sigmoid(slope)
+    slope = pre_activations.sigmoid()
+    return softplus(pre_activations), slope, _sigmoid_tangent(slope)
 
 
-def _gated_relu(heights: Tensor) -> tuple[Tensor, Tensor, Turn | None]:
+def _gated_relu(pre_activations: Tensor) -> tuple[Tensor, Tensor, SlopeTangent | None]:
     """Return a ReLU whose derivative is taken to be a sigmoid.
 
     >>> _gated_relu(torch.tensor([-1e3, 2e3]))[1]
     tensor([0., 1.])
     """
-    slope = heights.sigmoid()
-    return heights.relu(), slope, _turn_of_sigmoid(slope)
+    slope = pre_activations.sigmoid()
+    return pre_activations.relu(), slope, _sigmoid_tangent(slope)
 
 
-def _turn_of_sigmoid(slope: Tensor) -> Turn:
-    """Return ``slope·(1 − slope)·motion``, from ``slope·motion``: one pass, and no second derivative in memory."""
-    return lambda _, moved: torch.addcmul(moved, slope, moved, value=-1)
+def _sigmoid_tangent(slope: Tensor) -> SlopeTangent:
+    """Return ``slope·(1 − slope)·tangent`` from ``slope·tangent``: one pass, and no second derivative in memory."""
+    return lambda _, value_tangent: torch.addcmul(value_tangent, slope, value_tangent, value=-1)

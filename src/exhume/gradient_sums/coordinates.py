@@ -5,30 +5,33 @@ from jaxtyping import Float
 from torch import Tensor
 
 from exhume.clues.search_space import SearchSpace
-from exhume.gradient_sums.dense import DenseSums
+from exhume.gradient_sums.interface import GradientSums
 
 FAINT = 1e-4
-"""Directions weaker than this, relative to the strongest squared, are not made any stronger."""
-UNIT_PROBES = 16
-"""How many gradients are measured to find out how large they are."""
+"""Smallest squared strength of a direction, relative to the strongest, up to which weak directions are amplified.
+Weaker ones are mostly rounding of float32 weights."""
 
 
-def moved_into(
-    space: SearchSpace, sums: DenseSums, first: Float[Tensor, "unit value"], balance: float
-) -> tuple[DenseSums, Float[Tensor, "unit coordinate"], Float[Tensor, "coordinate coordinate"] | None]:
-    """Return dense sums and the first layer's target in coordinates of a space, and the metric of that layer."""
-    if space.basis is None:
+def move_into_space(
+    space: SearchSpace, sums: GradientSums, first: Float[Tensor, "unit value"], balance: float
+) -> tuple[GradientSums, Float[Tensor, "unit coordinate"], Float[Tensor, "coordinate coordinate"] | None]:
+    """Return sums and the first layer's target in coordinates of a space, and the metric of that layer's residual.
+
+    Sums that take inputs only, and a space of all inputs, leave everything as it is.
+    """
+    if space.basis is None or not sums.takes_coordinates:
         return sums, first, None
     inside = first @ space.basis.to(first)
-    return sums.within(space.basis), inside, balanced(inside, balance) if balance > 0 else None
+    return sums.within(space.basis), inside, balanced_metric(inside, balance) if balance > 0 else None
 
 
-def balanced(change: Float[Tensor, "unit coordinate"], power: float) -> Float[Tensor, "coordinate coordinate"]:
-    """Return the metric ``(ΔᵀΔ)^−power``, scaled so that the change itself keeps its size.
+def balanced_metric(change: Float[Tensor, "unit coordinate"], power: float) -> Float[Tensor, "coordinate coordinate"]:
+    """Return the metric ``(ΔᵀΔ)^−power``, scaled so that the change ``Δ`` keeps its squared norm.
 
-    A change has a few strong directions, those the inputs have in common, and many weak ones that tell inputs apart.
-    What the features' drift leaves unexplained is proportional to the strength, so that plain squares would let the
-    errors of the strong directions drown the weak ones. Power 1 counts all directions alike, 0 is the plain square.
+    A change has a few strong directions, which the inputs have in common, and many weak ones, which distinguish them.
+    The part that moving features leave unexplained is proportional to the strength, so that under plain squares the
+    errors along strong directions would outweigh the weak ones. Power 1 counts all directions alike, 0 is the plain
+    square.
     """
     gram = change.mT @ change
     strengths, directions = torch.linalg.eigh(gram)

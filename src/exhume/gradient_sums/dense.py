@@ -1,40 +1,45 @@
-"""Gradient sums of dense stacks in closed form: a handful of matrix products, no autograd graph."""
+"""Gradient sums of dense stacks in closed form: a few matrix products, no autograd graph.
 
-from collections.abc import Callable, Sequence
+Many *runs* can be computed at once, each with inputs, duals and sums of its own. They share the weights (restarts of
+one attack) or have their own (networks of one shape).
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from exhume.gradient_sums.activations import Activation, Turn
-from exhume.gradient_sums.residuals import Gain, LowRank, Rows, acting, outer, plus_product, residual
+from exhume.gradient_sums.activations import Activation, SlopeTangent
+from exhume.gradient_sums.interface import Duals, GradientSums, Inputs, Pullback, Sharpness, Sums, Targets
+from exhume.gradient_sums.residuals import (
+    Gain,
+    Rows,
+    add_product,
+    apply_matrix,
+    compact,
+    layer_residual,
+    sum_outer_products,
+)
 from exhume.models.structure import DenseStack
 from exhume.records import Weights
 
-Sums = tuple[Tensor, ...]
-Targets = tuple[Tensor | LowRank, ...]
-"""What sums are compared with, one a parameter; matrices may be thin factors."""
-Pullback = Callable[[Sums], tuple[Tensor, Tensor]]
-Sharpness = Float[Tensor, ""] | None
-"""The β of softplus(βz)/β, which stands in for a ReLU because it has a second derivative; None keeps the ReLU."""
-
 
 @dataclass(frozen=True)
-class DenseSums:
+class DenseSums(GradientSums):
     """Gradient sums of a dense stack in closed form.
 
     With layer inputs ``A_l`` and signals ``B_l`` propagated back from the duals, the sum of layer ``l`` is
-    ``B_lᵀ A_{l−1}``, whatever the number of outputs. The pullback of a cotangent ``C`` is the gradient of ``⟨C, sum⟩``,
-    and that is the derivative of ``Σ α f`` along ``C`` in weight space: one tangent pass forward, one adjoint pass
-    back.
+    ``B_lᵀ A_{l−1}``, for any number of outputs. The pullback of a cotangent ``C`` is the gradient of ``⟨C, sum⟩``,
+    which is the derivative of ``Σ α f`` along ``C`` in weight space: one tangent pass forward, one adjoint pass back.
     """
 
     names: tuple[str, ...]
     weights: tuple[Float[Tensor, "point *run _ _"], ...]
     biases: tuple[Float[Tensor, "point *run _"] | None, ...]
     scales: tuple[float, ...]
-    """By which each layer multiplies its weights on use; ``weights`` include it."""
+    """The factor by which each layer multiplies its weights; ``weights`` include it."""
     activation: Activation
 
     @classmethod
@@ -52,33 +57,41 @@ class DenseSums:
             weights=tuple(stacked(layer.weight) * layer.weight_scale for layer in stack.layers),
             biases=tuple(None if layer.bias is None else stacked(layer.bias) for layer in stack.layers),
             scales=tuple(layer.weight_scale for layer in stack.layers),
-            activation=Activation.relu(gates_only=gates_only) if is_relu else Activation.smooth(stack.apply),
+            activation=Activation.relu(gates_only=gates_only) if is_relu else Activation.differentiable(stack.apply),
         )
 
     @property
-    def factors(self) -> tuple[float, ...]:
-        """The scale behind each sum: the layer's for a weight, 1 for a bias."""
+    def parameter_scales(self) -> tuple[float, ...]:
+        """The factor of each parameter: its layer's for a weight, 1 for a bias."""
         pairs = (
             (scale,) if bias is None else (scale, 1.0) for scale, bias in zip(self.scales, self.biases, strict=True)
         )
         return tuple(factor for pair in pairs for factor in pair)
 
     def unscaled(self) -> "DenseSums":
-        """Return the sums of gradients by weights as they are used, that is over each layer's own scale."""
+        """Return the sums of gradients by weights as they are used, after multiplication by their scales."""
         return replace(self, scales=(1.0,) * len(self.scales))
 
     def rounded(self, dtype: torch.dtype) -> "DenseSums":
-        """Return the same sums from products with weights and residuals that are rounded to ``dtype``.
+        """Return the same sums with the factors of matrix products rounded to ``dtype``.
 
         Some processors multiply short numbers several times faster, and the first steps of a search do not need long
         ones.
         """
         return replace(self, weights=tuple(weight.to(dtype) for weight in self.weights))
 
+    def compact(self, target: Sums, candidates: int) -> Targets:
+        """Return the target with low-rank factors where they save work; in float64, a check, it stays as it is."""
+        if target[0].dtype == torch.float64:
+            return target
+        return tuple(compact(matrix, candidates * len(self.weights[0])) for matrix in target)
+
     @classmethod
     def side_by_side(cls, each: Sequence["DenseSums"]) -> "DenseSums":
-        """Return the sums of many networks of one shape, one a run."""
+        """Return the sums of many networks of one shape, one per run; one network many times shares its weights."""
         first = each[0]
+        if all(one is first for one in each):
+            return first
         biases = [
             None if bias is None else torch.stack([one.biases[layer] for one in each], 1)  # type: ignore[misc]
             for layer, bias in enumerate(first.biases)
@@ -86,85 +99,84 @@ class DenseSums:
         weights = [torch.stack([one.weights[layer] for one in each], 1) for layer in range(len(first.weights))]
         return replace(first, weights=tuple(weights), biases=tuple(biases))
 
+    @property
+    def takes_coordinates(self) -> bool:
+        """Whether the sums take coordinates of a subspace: always."""
+        return True
+
     def within(self, basis: Float[Tensor, "value coordinate"]) -> "DenseSums":
         """Return the sums as functions of coordinates: inputs are ``coordinates @ basisᵀ``, the basis orthonormal.
 
-        The first layer's sum is in coordinates too. Nothing is lost: it vanishes outside the span of the inputs.
+        The first layer's sum is in coordinates too. Nothing is lost, since it vanishes outside the span of the inputs.
         """
         return replace(self, weights=(self.weights[0] @ basis, *self.weights[1:]))
 
     def outputs(self, inputs: Float[Tensor, "candidate value"]) -> Float[Tensor, "point candidate output"]:
-        """Return what the network says to ``inputs`` at every point, its ReLUs sharp."""
-        heard = inputs
+        """Return the outputs of the network at every point, with exact ReLUs."""
+        values = inputs
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            height = heard @ weight.mT
-            height = height if bias is None else height + bias[:, None]
-            heard = height if layer == len(self.weights) - 1 else self.activation.sharp(height)[0]
-        return heard
+            product = values @ weight.mT
+            pre_activations = product if bias is None else product + bias[:, None]
+            is_last = layer == len(self.weights) - 1
+            values = pre_activations if is_last else self.activation.exact(pre_activations)[0]
+        return values
 
-    def __call__(
-        self,
-        inputs: Float[Tensor, "*run candidate value"],
-        duals: Float[Tensor, "point *run candidate output"],
-        sharpness: Sharpness = None,
-    ) -> tuple[Sums, Pullback]:
-        """Return one sum a parameter (and run), and the pullback to flat ``inputs`` and to ``duals``."""
-        walk = _Walk.through(self, inputs, duals, sharpness)
+    def __call__(self, inputs: Inputs, duals: Duals, sharpness: Sharpness = None) -> tuple[Sums, Pullback]:
+        """Return one sum per parameter (and run), and the pullback to flat ``inputs`` and to ``duals``."""
+        passes = _Passes.through(self, inputs, duals, sharpness)
         sums: list[Tensor] = []
-        for (signal, heard), bias in zip(walk.layers, self.biases, strict=True):
-            sums.append(outer(signal, heard, walk.gain, self._short))
+        for (signals, layer_inputs), bias in zip(passes.layers, self.biases, strict=True):
+            sums.append(sum_outer_products(signals, layer_inputs, passes.gain, self._factor_dtype))
             if bias is not None:
-                sums.append(signal.sum((0, -2)))
+                sums.append(signals.sum((0, -2)))
 
         def pullback(cotangents: Sums) -> tuple[Tensor, Tensor]:
-            given = iter(cotangents)
-            acts: list[_Act] = []
-            for (signal, heard), bias in zip(walk.layers, self.biases, strict=True):
-                moves = acting(signal, heard, next(given), self._short)
-                acts.append(_Act(*moves, None if bias is None else next(given)))
-            return walk.pulled(acts)
+            remaining = iter(cotangents)
+            applied: list[_Applied] = []
+            for (signals, layer_inputs), bias in zip(passes.layers, self.biases, strict=True):
+                products = apply_matrix(signals, layer_inputs, next(remaining), self._factor_dtype)
+                applied.append(_Applied(*products, None if bias is None else next(remaining)))
+            return passes.pull(applied)
 
         return tuple(sums), pullback
 
     def squared_residual(
         self,
         target: Targets,
-        inputs: Float[Tensor, "*run candidate value"],
-        duals: Float[Tensor, "point *run candidate output"],
+        inputs: Inputs,
+        duals: Duals,
         sharpness: Sharpness = None,
         metric: Float[Tensor, "... in in"] | None = None,
         factors: Sequence[float] | None = None,
-    ) -> tuple[
-        Float[Tensor, "*run"], Float[Tensor, "*run candidate value"], Float[Tensor, "point *run candidate output"]
-    ]:
-        """Return ``‖target − sums‖²`` and its gradients, as :func:`~exhume.gradient_sums.sums.squared_residual`.
-
-        With ``factors``, one a parameter, every sum is multiplied by its own first; what has none costs nothing.
-        """
-        walk = _Walk.through(self, inputs, duals, sharpness)
-        given = iter(zip(target, (1.0,) * len(target) if factors is None else factors, strict=True))
+    ) -> tuple[Float[Tensor, "*run"], Inputs, Duals]:
+        """Return ``‖target − sums‖²`` and its gradients; parameters with factor zero cost nothing."""
+        passes = _Passes.through(self, inputs, duals, sharpness)
+        remaining = iter(zip(target, (1.0,) * len(target) if factors is None else factors, strict=True))
         squares: list[Tensor] = []
-        acts: list[_Act] = []
-        for layer, ((signal, heard), bias) in enumerate(zip(walk.layers, self.biases, strict=True)):
-            act = _Act()
-            wanted, factor = next(given)
+        applied: list[_Applied] = []
+        for layer, ((signals, layer_inputs), bias) in enumerate(zip(passes.layers, self.biases, strict=True)):
+            own = _Applied()
+            wanted, factor = next(remaining)
             if factor != 0:
-                left = residual(signal, heard, factor * walk.gain, wanted, self._short, metric if layer == 0 else None)
-                squares.append(left.square)
-                act = _Act(_times(factor, left.motions), _times(factor, left.reaching))
+                of_layer = metric if layer == 0 else None
+                residual = layer_residual(
+                    signals, layer_inputs, factor * passes.gain, wanted, self._factor_dtype, of_layer
+                )
+                squares.append(residual.square)
+                own = _Applied(_scale(factor, residual.forward), _scale(factor, residual.backward))
             if bias is not None:
-                wanted, factor = next(given)
+                wanted, factor = next(remaining)
                 assert isinstance(wanted, Tensor)
                 if factor != 0:
-                    offset = factor * signal.sum((0, -2)) - wanted
+                    offset = factor * signals.sum((0, -2)) - wanted
                     squares.append(offset.square().sum(-1))
-                    act = replace(act, offset=factor * offset)
-            acts.append(act)
-        to_inputs, to_duals = walk.pulled(acts)
+                    own = replace(own, offset=factor * offset)
+            applied.append(own)
+        to_inputs, to_duals = passes.pull(applied)
         return torch.stack(squares).sum(0), 2 * to_inputs, 2 * to_duals
 
     @property
-    def _short(self) -> torch.dtype:
+    def _factor_dtype(self) -> torch.dtype:
         return self.weights[0].dtype
 
     def squared_norms(
@@ -173,68 +185,77 @@ class DenseSums:
         duals: Float[Tensor, "point candidate output"],
         sharpness: Sharpness = None,
     ) -> Float[Tensor, " candidate"]:
-        """Return the squared norm of each candidate's own share of the sums, without ever writing one out.
+        """Return the squared norm of each candidate's own contribution, without writing one out.
 
-        A share of a layer is ``Σ_p s_p ⊗ a_p`` over the points, so that its square is ``Σ_pq (s_p·s_q)(a_p·a_q)``.
+        The contribution to a layer is ``Σ_p s_p ⊗ a_p`` over the points, so its square is ``Σ_pq (s_p·s_q)(a_p·a_q)``.
         """
-        walk = _Walk.through(self, inputs, duals, sharpness)
+        passes = _Passes.through(self, inputs, duals, sharpness)
         total = inputs.new_zeros(len(inputs))
-        for (signal, heard), bias in zip(walk.layers, self.biases, strict=True):
-            products = torch.einsum("pju,qju->jpq", signal, signal) * torch.einsum("pjv,qjv->jpq", heard, heard)
-            total = total + walk.gain**2 * products.sum((1, 2))
+        for (signals, layer_inputs), bias in zip(passes.layers, self.biases, strict=True):
+            signal_products = torch.einsum("pju,qju->jpq", signals, signals)
+            products = signal_products * torch.einsum("pjv,qjv->jpq", layer_inputs, layer_inputs)
+            total = total + passes.gain**2 * products.sum((1, 2))
             if bias is not None:
-                total = total + signal.sum(0).square().sum(-1)
+                total = total + signals.sum(0).square().sum(-1)
         return total
 
 
 @dataclass(frozen=True)
-class _Act:
-    """What a cotangent of a layer's weights and bias does to what the layer heard and was told."""
+class _Applied:
+    """A cotangent of a layer's weights and bias, applied to the layer's inputs and signals; None: zero."""
 
-    motions: Rows | None = None
-    reaching: Rows | None = None
+    forward: Rows | None = None
+    """Inputs times the cotangent."""
+    backward: Rows | None = None
+    """Signals times the cotangent."""
     offset: Float[Tensor, "*run unit"] | None = None
+    """The cotangent of the bias."""
 
 
 @dataclass(frozen=True)
-class _Walk:
-    """One way forward with the inputs and back with the duals.
+class _Passes:
+    """One pass forward with the inputs and one back with the duals.
 
-    Soft units have sharpness one here. A sharper network is the same one in finer units: what layers hear, heights and
-    biases are counted in them, ``gain`` turns a sum into the true one, signals and slopes have no unit.
+    Smooth units have sharpness one here. A sharper network is the same one in finer units: layer inputs,
+    pre-activations and biases are counted in them, ``gain`` turns a sum into the true one, signals and slopes have no
+    unit.
     """
 
     sums: DenseSums
     runs: int
+    """Number of dimensions of runs: 0 or 1."""
     unit: Gain
-    heard: list[Tensor]
+    inputs: list[Tensor]
+    """Per layer."""
     slopes: list[Tensor]
-    turns: list[Turn | None]
+    """Per hidden layer, as the two below."""
+    slope_tangents: list[SlopeTangent | None]
     signals: list[Tensor]
-    arriving: list[Tensor]
-    """What a unit hears from above, before its own slope."""
+    """Per layer, after the slopes of its units."""
+    signals_before_slopes: list[Tensor]
 
     @classmethod
-    def through(cls, sums: DenseSums, inputs: Tensor, duals: Tensor, sharpness: Sharpness) -> "_Walk":
+    def through(cls, sums: DenseSums, inputs: Tensor, duals: Tensor, sharpness: Sharpness) -> "_Passes":
         last, runs = len(sums.weights) - 1, inputs.ndim - 2
-        soft = sums.activation.soft if sharpness is not None else None
-        curve, unit = (sums.activation.sharp, 1.0) if soft is None else (soft, sharpness)
+        smooth = sums.activation.smooth if sharpness is not None else None
+        curve, unit = (sums.activation.exact, 1.0) if smooth is None else (smooth, sharpness)
         assert unit is not None
-        heard: list[Tensor] = [unit * inputs]
+        layer_inputs: list[Tensor] = [unit * inputs]
         slopes: list[Tensor] = []
-        turns: list[Turn | None] = []
+        slope_tangents: list[SlopeTangent | None] = []
         for weight, bias in zip(sums.weights[:last], sums.biases[:last], strict=True):
-            height = _through(heard[-1], weight.mT, runs)
-            height = height if bias is None else height.add_(_over_candidates(unit * bias, runs))
-            value, slope, turn = curve(height)
-            heard.append(value)
+            pre_activations = _multiply(layer_inputs[-1], weight.mT, runs)
+            if bias is not None:
+                pre_activations = pre_activations.add_(_over_candidates(unit * bias, runs))
+            values, slope, slope_tangent = curve(pre_activations)
+            layer_inputs.append(values)
             slopes.append(slope)
-            turns.append(turn)
-        signals, arriving = [duals] * (last + 1), [duals] * last
+            slope_tangents.append(slope_tangent)
+        signals, before_slopes = [duals] * (last + 1), [duals] * last
         for layer in reversed(range(last)):
-            arriving[layer] = _through(signals[layer + 1], sums.weights[layer + 1], runs)
-            signals[layer] = arriving[layer] * slopes[layer]
-        return cls(sums, runs, unit, heard, slopes, turns, signals, arriving)
+            before_slopes[layer] = _multiply(signals[layer + 1], sums.weights[layer + 1], runs)
+            signals[layer] = before_slopes[layer] * slopes[layer]
+        return cls(sums, runs, unit, layer_inputs, slopes, slope_tangents, signals, before_slopes)
 
     @property
     def gain(self) -> Gain:
@@ -242,69 +263,71 @@ class _Walk:
 
     @property
     def layers(self) -> list[tuple[Rows, Rows]]:
-        """Signals and what was heard, layer by layer; the first hears the same at every point, so signals add up."""
-        told = [self.signals[0].sum(0, keepdim=True), *self.signals[1:]]
-        listened = [self.heard[0][None], *self.heard[1:]]
+        """Signals and inputs per layer; the first layer has the same inputs at every point, so its signals add up."""
+        signals = [self.signals[0].sum(0, keepdim=True), *self.signals[1:]]
+        inputs = [self.inputs[0][None], *self.inputs[1:]]
         return [
-            (signal, heard if scale == 1.0 else scale * heard)
-            for signal, heard, scale in zip(told, listened, self.sums.scales, strict=True)
+            (signal, layer_inputs if scale == 1.0 else scale * layer_inputs)
+            for signal, layer_inputs, scale in zip(signals, inputs, self.sums.scales, strict=True)
         ]
 
-    def pulled(self, acts: Sequence[_Act]) -> tuple[Tensor, Tensor]:
-        """Return gradients by inputs and duals, given what the cotangent of every layer does; uses that up.
+    def pull(self, applied: Sequence[_Applied]) -> tuple[Tensor, Tensor]:
+        """Return gradients by inputs and duals from the applied cotangent of every layer, which is overwritten.
 
-        What follows changes its own intermediate results in place: a fresh tensor costs more than the arithmetic.
+        Intermediate results are changed in place, since a fresh tensor costs more than the arithmetic.
         """
         weights, last = self.sums.weights, len(self.sums.weights) - 1
-        motions: list[Tensor] = []  # how heights move when the weights move along the cotangent
-        moved: list[Tensor] = []  # and with them what the next layer hears
-        for layer, act in enumerate(acts):
-            motion = act.motions
+        tangents: list[Tensor] = []  # of pre-activations, when the weights move along the cotangent
+        value_tangents: list[Tensor] = []  # of the inputs of the next layer
+        for layer, own in enumerate(applied):
+            tangent = own.forward
             if layer > 0:
-                moved.append(self.slopes[layer - 1] * motions[-1])
-                motion = _through(moved[-1], weights[layer].mT, self.runs, onto=motion)
-            assert motion is not None, "the first layer always counts"
-            if act.offset is not None:
-                motion = motion.add_((self.unit * act.offset).unsqueeze(-2))
-            motions.append(motion)
+                value_tangents.append(self.slopes[layer - 1] * tangents[-1])
+                tangent = _multiply(value_tangents[-1], weights[layer].mT, self.runs, onto=tangent)
+            assert tangent is not None, "the first layer always counts"
+            if own.offset is not None:
+                tangent = tangent.add_((self.unit * own.offset).unsqueeze(-2))
+            tangents.append(tangent)
 
-        adjoint: Tensor | None = None  # of the heights; none at the output, which is linear
+        adjoint: Tensor | None = None  # of the pre-activations; none at the output, which is linear
         for layer in reversed(range(last)):
-            reaching = _times(self.sums.scales[layer + 1], acts[layer + 1].reaching)
+            arriving = _scale(self.sums.scales[layer + 1], applied[layer + 1].backward)
             if adjoint is not None:
-                reaching = _through(adjoint, weights[layer + 1], self.runs, onto=reaching)
-            adjoint = None if reaching is None else reaching.mul_(self.slopes[layer])
-            turn = self.turns[layer]
-            if turn is not None:
-                turned = turn(motions[layer], moved[layer])
-                arriving = self.arriving[layer]
-                adjoint = turned.mul_(arriving) if adjoint is None else torch.addcmul(adjoint, turned, arriving)
-        reaching = _times(self.sums.scales[0], acts[0].reaching)
-        assert reaching is not None
-        to_inputs = reaching[0]
+                arriving = _multiply(adjoint, weights[layer + 1], self.runs, onto=arriving)
+            adjoint = None if arriving is None else arriving.mul_(self.slopes[layer])
+            slope_tangent = self.slope_tangents[layer]
+            if slope_tangent is not None:
+                turned, signals = (
+                    slope_tangent(tangents[layer], value_tangents[layer]),
+                    self.signals_before_slopes[layer],
+                )
+                adjoint = turned.mul_(signals) if adjoint is None else torch.addcmul(adjoint, turned, signals)
+        arriving = _scale(self.sums.scales[0], applied[0].backward)
+        assert arriving is not None
+        to_inputs = arriving[0]
         if adjoint is not None:
-            to_inputs = to_inputs + _through(adjoint, weights[0], self.runs).sum(0)
-        return to_inputs, (self.gain * motions[-1]).expand(self.signals[-1].shape)
+            to_inputs = to_inputs + _multiply(adjoint, weights[0], self.runs).sum(0)
+        return to_inputs, (self.gain * tangents[-1]).expand(self.signals[-1].shape)
 
 
-def _times(factor: float, rows: Tensor | None) -> Tensor | None:
+def _scale(factor: float, rows: Tensor | None) -> Tensor | None:
     return rows if rows is None or factor == 1.0 else factor * rows
 
 
-def _through(values: Tensor, weight: Tensor, runs: int, onto: Tensor | None = None) -> Tensor:
-    """Multiply by the weights of every point; runs that share them are rows of one product, so that none is copied.
+def _multiply(values: Tensor, weight: Tensor, runs: int, onto: Tensor | None = None) -> Tensor:
+    """Multiply by the weights of every point, and add the product to ``onto`` where there is one.
 
-    Weights of fewer bits are met with as few, and the product is as long as the values again. Given something to add
-    it to, it is added there.
+    Runs that share the weights are rows of one product, so that none is copied. Values are rounded to the dtype of the
+    weights, and the product has the dtype of the values.
     """
-    rows, folds = values.to(weight.dtype), runs > 0 and weight.ndim == 3
+    rows, is_shared = values.to(weight.dtype), runs > 0 and weight.ndim == 3
     if onto is not None:
-        dims = (1, 2) if folds else (0, -3)
+        dims = (1, 2) if is_shared else (0, -3)
         flat = rows.flatten(*dims)
-        factor = weight if folds else weight.flatten(*dims)
-        total = plus_product(onto.view(*flat.shape[:-1], -1), flat, factor, in_place=runs > 0)
+        factor = weight if is_shared else weight.flatten(*dims)
+        total = add_product(onto.view(*flat.shape[:-1], -1), flat, factor, in_place=runs > 0)
         return total.view(onto.shape)
-    if not folds:
+    if not is_shared:
         return (rows @ weight).to(values.dtype)
     folded = (rows.flatten(-3, -2) @ weight).to(values.dtype)
     return folded.reshape(len(folded), *values.shape[-3:-1], -1)

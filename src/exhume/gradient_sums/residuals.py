@@ -1,8 +1,8 @@
-"""What a layer's gradient sum leaves of its target, ``S − T`` with ``S = gain·signalᵀ·heard``, and what that does.
+"""The residual ``R = S − T`` of one layer's gradient sum ``S = gain·signalsᵀ·inputs`` against its target ``T``.
 
-Three things are asked of it: its squared size, how it moves what the layer heard, and where it sends the signals.
-With fewer candidates than units none of them needs the matrix: Gram matrices of the candidates tell the same for a
-fraction of the multiplications, and many runs need no matrix each.
+Three things are needed of it: its squared norm, its product with the layer's inputs, and its product with the signals.
+With fewer candidates than units none of them needs the matrix: Gram matrices of the candidates give the same result
+with a fraction of the multiplications, and many runs need no matrix each.
 """
 
 import math
@@ -14,25 +14,26 @@ from jaxtyping import Float
 from torch import Tensor
 
 Rows = Float[Tensor, "point *run candidate _"]
-"""What candidates show at a layer, at every point."""
+"""Values of candidates at a layer, at every point."""
 Gain = float | Tensor
 
 NEGLIGIBLE = 1e-4
-"""What thin factors may leave out of a target, relative to it: a part in 10⁸ of its square, less than float32 tells."""
-THIN = 0.25
-"""The most columns of thin factors, relative to the shorter side of a matrix; wider ones save little."""
-EVEN = 8
-"""Thin factors have a multiple of so many columns, where there are as many: GPUs are slow with odd ones."""
+"""Norm that low-rank factors may leave out of a target, relative to its norm. This is 10⁻⁸ of its square, below the
+resolution of float32."""
+MAX_RANK_SHARE = 0.25
+"""Most columns of low-rank factors, relative to the shorter side of the matrix; wider factors save little."""
+RANK_MULTIPLE = 8
+"""Low-rank factors have a multiple of so many columns, since GPUs are slow with other widths."""
 
 
 class Residual(NamedTuple):
-    """What is left of a layer's target."""
+    """The residual of a layer, squared and applied."""
 
     square: Float[Tensor, "*run"]
-    motions: Rows
-    """How the layer would move what it heard, if its weights were the residual."""
-    reaching: Rows
-    """What would reach the layer below, if the signals went back through the residual."""
+    forward: Rows
+    """``inputs·Rᵀ``: the layer's outputs if its weights were the residual."""
+    backward: Rows
+    """``signals·R``: the signals that would reach the layer below."""
 
 
 @dataclass(frozen=True)
@@ -42,33 +43,33 @@ class LowRank:
     left: Float[Tensor, "out rank"]
     right: Float[Tensor, "rank in"]
     square: float
-    """The squared size of the matrix."""
+    """The squared norm of the matrix."""
 
     @property
     def shape(self) -> torch.Size:
-        """That of the matrix."""
+        """The shape of the matrix."""
         return torch.Size((len(self.left), self.right.shape[1]))
 
-    def written(self) -> Float[Tensor, "out in"]:
+    def to_matrix(self) -> Float[Tensor, "out in"]:
         """Return the matrix."""
         return self.left @ self.right
 
 
 Target = Float[Tensor, "... out in"] | LowRank
-"""A matrix that all runs share, or one of each."""
+"""A matrix that all runs share, or one per run."""
 
 
 def compact(matrix: Tensor, rows: int) -> Tensor | LowRank:
-    """Return a matrix as thin factors where next to nothing of it is lost and so many rows gain by it.
+    """Return a matrix as low-rank factors if they are accurate and save multiplications with ``rows`` rows.
 
-    The change of a hidden layer has few more directions than there were training inputs; what else float32 weights show
-    is their rounding. Its range is found by a product with random columns (Halko, Martinsson and Tropp 2011).
+    The change of a hidden layer has few more directions than there were training inputs; the rest of float32 weights is
+    rounding. Its range is found by a product with random columns (Halko, Martinsson and Tropp 2011).
 
     >>> thin = compact(torch.ones(40, 60), rows=4)
     >>> thin.left.shape, thin.right.shape
     (torch.Size([40, 8]), torch.Size([8, 60]))
     """
-    most = int(THIN * min(matrix.shape))
+    most = int(MAX_RANK_SHARE * min(matrix.shape))
     if matrix.ndim != 2 or most == 0 or not _is_cheaper_by_grams(rows, *matrix.shape, rank=1):
         return matrix
     exact = matrix.double()
@@ -77,72 +78,75 @@ def compact(matrix: Tensor, rows: int) -> Tensor | LowRank:
         return matrix
     generator = torch.Generator().manual_seed(0)
     probes = torch.randn(exact.shape[1], most, generator=generator, dtype=torch.float64).to(exact.device)
-    across = torch.linalg.qr(exact @ (exact.mT @ (exact @ probes))).Q  # twice more, so that the strong ones stand out
+    # One power iteration separates the strong directions from the rounding.
+    across = torch.linalg.qr(exact @ (exact.mT @ (exact @ probes))).Q
     inside = across.mT @ exact
-    strengths, turns = torch.linalg.eigh(inside @ inside.mT)  # the weakest first
+    strengths, rotations = torch.linalg.eigh(inside @ inside.mT)  # the weakest first
     left_out = whole - float(inside.square().sum()) + strengths.clamp(min=0).cumsum(0)
     dropped = int((left_out <= NEGLIGIBLE**2 * whole).sum())
     if dropped == 0:
         return matrix
-    rank = min(most, EVEN * math.ceil((most - dropped) / EVEN))
-    kept = turns[:, most - rank :]
+    rank = min(most, RANK_MULTIPLE * math.ceil((most - dropped) / RANK_MULTIPLE))
+    kept = rotations[:, most - rank :]
     return LowRank((across @ kept).to(matrix.dtype), (kept.mT @ inside).to(matrix.dtype), whole)
 
 
-def residual(
-    signal: Rows,
-    heard: Rows,
+def layer_residual(
+    signals: Rows,
+    inputs: Rows,
     gain: Gain,
     target: Target,
-    short: torch.dtype,
+    factor_dtype: torch.dtype,
     metric: Float[Tensor, "... in in"] | None = None,
 ) -> Residual:
-    """Return what the sum ``gain·signalᵀ·heard`` over points and candidates leaves of ``target``, the cheaper way.
+    """Return the residual of ``gain·signalsᵀ·inputs``, summed over points and candidates, in the cheaper of two ways.
 
-    A symmetric ``metric`` says that the directions of what is heard do not count alike: the residual ``R`` then has the
-    size ``⟨R, R·metric⟩`` and acts as ``R·metric``. Factors of products with a matrix are rounded to ``short``.
+    A symmetric ``metric`` weights the directions of the layer's inputs: the residual ``R`` then has the squared norm
+    ``⟨R, R·metric⟩`` and is applied as ``R·metric``. Factors of products are rounded to ``factor_dtype``.
     """
-    rows, out, into = heard.shape[0] * heard.shape[-2], signal.shape[-1], heard.shape[-1]
+    rows, out, into = inputs.shape[0] * inputs.shape[-2], signals.shape[-1], inputs.shape[-1]
     rank = target.left.shape[1] if isinstance(target, LowRank) else None
     if metric is None and _is_cheaper_by_grams(rows, out, into, rank=rank):
-        return _by_grams(signal, heard, gain, target, short)
-    matrix = target.written() if isinstance(target, LowRank) else target
-    left = outer(signal, heard, gain, short) - matrix
-    weighted = left if metric is None else left @ metric
-    return Residual(_inner(left, weighted), *acting(signal, heard, weighted, short))
+        return _residual_by_grams(signals, inputs, gain, target, factor_dtype)
+    matrix = target.to_matrix() if isinstance(target, LowRank) else target
+    residual = sum_outer_products(signals, inputs, gain, factor_dtype) - matrix
+    weighted = residual if metric is None else residual @ metric
+    return Residual(_inner_product(residual, weighted), *apply_matrix(signals, inputs, weighted, factor_dtype))
 
 
-def _inner(one: Tensor, other: Tensor) -> Tensor:
-    """⟨one, other⟩, of every run."""
+def _inner_product(one: Tensor, other: Tensor) -> Tensor:
+    """Return ``⟨one, other⟩`` per run."""
     return torch.dot(one.flatten(), other.flatten()) if one.ndim == 2 else (one * other).sum((-2, -1))
 
 
-def outer(signal: Rows, heard: Rows, gain: Gain, short: torch.dtype) -> Float[Tensor, "*run out in"]:
-    """Return ``gain·Σ signal ⊗ heard`` over points and candidates, of every run."""
-    narrow = signal.shape[-1] < heard.shape[-1]  # the gain costs least there
-    one, other = (gain * signal if narrow else signal).to(short), (heard if narrow else gain * heard).to(short)
-    if signal.ndim == 3:
-        return (one.flatten(0, 1).mT @ other.flatten(0, 1)).to(signal)
+def sum_outer_products(
+    signals: Rows, inputs: Rows, gain: Gain, factor_dtype: torch.dtype
+) -> Float[Tensor, "*run out in"]:
+    """Return ``gain·Σ signal ⊗ input`` over points and candidates, per run."""
+    is_narrow = signals.shape[-1] < inputs.shape[-1]  # the gain costs least on the narrower factor
+    one = (gain * signals if is_narrow else signals).to(factor_dtype)
+    other = (inputs if is_narrow else gain * inputs).to(factor_dtype)
+    if signals.ndim == 3:
+        return (one.flatten(0, 1).mT @ other.flatten(0, 1)).to(signals)
     total = one[0].mT @ other[0]
     for point in range(1, len(one)):
         total = torch.baddbmm(total, one[point].mT, other[point])
-    return total.to(signal)
+    return total.to(signals)
 
 
-def acting(signal: Rows, heard: Rows, matrix: Float[Tensor, "... out in"], short: torch.dtype) -> tuple[Rows, Rows]:
-    """Return how a matrix in place of a layer's weights moves what it heard, and where it sends the signals.
+def apply_matrix(
+    signals: Rows, inputs: Rows, matrix: Float[Tensor, "... out in"], factor_dtype: torch.dtype
+) -> tuple[Rows, Rows]:
+    """Return ``inputs·matrixᵀ`` and ``signals·matrix``; runs share the matrix, or each has its own."""
+    rounded = matrix.to(factor_dtype)
 
-    All runs share it, or each has its own.
-    """
-    rounded = matrix.to(short)
-
-    def through(rows: Tensor, factor: Tensor) -> Tensor:
+    def product(rows: Tensor, factor: Tensor) -> Tensor:
         if factor.ndim == 2 or len(rows) == 1:
-            return (rows.to(short) @ factor).to(rows)
-        # Point by point: a product of all would copy the matrix of every run for each of them.
-        return torch.stack([(at_point.to(short) @ factor).to(rows) for at_point in rows])
+            return (rows.to(factor_dtype) @ factor).to(rows)
+        # Point by point: one product for all points would copy the matrix of every run for each of them.
+        return torch.stack([(at_point.to(factor_dtype) @ factor).to(rows) for at_point in rows])
 
-    return through(heard, rounded.mT), through(signal, rounded)
+    return product(inputs, rounded.mT), product(signals, rounded)
 
 
 def _is_cheaper_by_grams(rows: int, out: int, into: int, *, rank: int | None) -> bool:
@@ -151,44 +155,50 @@ def _is_cheaper_by_grams(rows: int, out: int, into: int, *, rank: int | None) ->
     return 2 * rows * (out + into) + 2 * with_target < 3 * out * into
 
 
-def _by_grams(signal: Rows, heard: Rows, gain: Gain, target: Target, short: torch.dtype) -> Residual:
+def _residual_by_grams(signals: Rows, inputs: Rows, gain: Gain, target: Target, factor_dtype: torch.dtype) -> Residual:
+    """Return the residual without writing the sum: ``⟨S, S⟩`` and its products follow from Gram matrices."""
+
     def product(one: Tensor, other: Tensor) -> Tensor:
-        return (one.to(short) @ other.to(short)).to(signal)
+        return (one.to(factor_dtype) @ other.to(factor_dtype)).to(signals)
 
-    size: float | Tensor
-    told, listened = signal.to(short), heard.to(short)
+    target_square: float | Tensor
+    signal_factor, input_factor = signals.to(factor_dtype), inputs.to(factor_dtype)
     if isinstance(target, LowRank):
-        seen, asked = product(listened, target.right.mT), product(told, target.left)
-        meets, sent = product(seen, target.left.mT), product(asked, target.right)
-        agreement, size = (seen * asked).sum((0, -2, -1)), target.square
+        inputs_right, signals_left = product(input_factor, target.right.mT), product(signal_factor, target.left)
+        forward, backward = product(inputs_right, target.left.mT), product(signals_left, target.right)
+        agreement, target_square = (inputs_right * signals_left).sum((0, -2, -1)), target.square
     else:
-        meets, sent = acting(signal, heard, target, short)
-        agreement, size = (signal * meets).sum((0, -2, -1)), target.square().sum((-2, -1))
-    told, listened = _joined(told), _joined(listened)
-    by_heard, by_signal = gain * product(listened, listened.mT), gain * product(told, told.mT)
-    square = (by_heard * by_signal).sum((-2, -1)) - 2 * gain * agreement + size
-    motions, reaching = _less(meets, by_heard.to(short), told), _less(sent, by_signal.to(short), listened)
-    return Residual(square.clamp(min=0), motions, reaching)
+        forward, backward = apply_matrix(signals, inputs, target, factor_dtype)
+        agreement, target_square = (signals * forward).sum((0, -2, -1)), target.square().sum((-2, -1))
+    signal_rows, input_rows = _stack_points(signal_factor), _stack_points(input_factor)
+    input_gram = gain * product(input_rows, input_rows.mT)
+    signal_gram = gain * product(signal_rows, signal_rows.mT)
+    square = (input_gram * signal_gram).sum((-2, -1)) - 2 * gain * agreement + target_square
+    return Residual(
+        square.clamp(min=0),
+        _subtract_from_product(forward, input_gram.to(factor_dtype), signal_rows),
+        _subtract_from_product(backward, signal_gram.to(factor_dtype), input_rows),
+    )
 
 
-def _less(share: Rows, gram: Tensor, rows: Tensor) -> Rows:
-    """Return what the joined ``rows`` send through their Gram matrix, less ``share``; that of many runs is used up."""
+def _subtract_from_product(share: Rows, gram: Tensor, rows: Tensor) -> Rows:
+    """Return ``gram @ rows − share``, where rows of all points are stacked; with many runs ``share`` is overwritten."""
     if share.ndim == 3:
-        return plus_product(share.flatten(0, 1), gram, rows, times=-1.0).reshape(share.shape)
+        return add_product(share.flatten(0, 1), gram, rows, times=-1.0).reshape(share.shape)
     for at_point, of_point in zip(share, gram.chunk(len(share), -2), strict=True):
-        plus_product(at_point, of_point, rows, times=-1.0, in_place=True)
+        add_product(at_point, of_point, rows, times=-1.0, in_place=True)
     return share
 
 
-def _joined(rows: Rows) -> Tensor:
-    """Put the candidates of all points below each other."""
+def _stack_points(rows: Rows) -> Tensor:
+    """Stack the candidates of all points along one dimension."""
     return rows.flatten(0, 1) if rows.ndim == 3 else rows.movedim(0, 1).flatten(1, 2)
 
 
-def plus_product(total: Tensor, one: Tensor, other: Tensor, *, times: float = 1.0, in_place: bool = False) -> Tensor:
-    """Return ``times·total + one @ other``, on demand in place of ``total``; factors may have fewer bits than it.
+def add_product(total: Tensor, one: Tensor, other: Tensor, *, times: float = 1.0, in_place: bool = False) -> Tensor:
+    """Return ``times·total + one @ other``, on demand in place of ``total``; factors may have a shorter dtype.
 
-    In place saves a pass over the memory of many runs; ``torch.func.vmap`` knows no fast way to do it.
+    In place saves a pass over the memory of many runs; ``torch.func.vmap`` has no fast rule for it.
     """
     if one.dtype != total.dtype:
         return torch.add(one @ other, total, alpha=times, out=total if in_place else None)

@@ -1,4 +1,4 @@
-"""ReLUs made smooth, so that gradients of gradients carry more than zeros and jumps."""
+"""Smooth replacements for the ReLUs of a module, so that gradients of gradients are not zero almost everywhere."""
 
 import copy
 
@@ -6,11 +6,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, fx, nn
 
+from exhume.gradient_sums.activations import softplus
+
 
 class SmoothReLU(nn.Module):
-    """``log(1 + exp(βz))/β``, which tends to a ReLU as the sharpness ``β`` grows, and is one at infinity.
+    """``softplus(βz)/β``, which tends to a ReLU as the sharpness ``β`` grows, and is one at infinity.
 
-    The sharpness is a buffer, so a functional call can set it without touching the module.
+    The sharpness is a buffer, so that a functional call can set it without a change of the module.
 
     >>> SmoothReLU()(torch.tensor([-1.0, 2.0]))
     tensor([0., 2.])
@@ -22,46 +24,46 @@ class SmoothReLU(nn.Module):
         super().__init__()
         self.register_buffer("sharpness", torch.tensor(torch.inf))
 
-    def forward(self, heights: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def forward(self, pre_activations: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Apply the function elementwise."""
-        is_sharp = self.sharpness.isinf()
-        finite = torch.where(is_sharp, 1.0, self.sharpness)  # an infinite one would turn the unused branch into NaN
-        return torch.where(is_sharp, heights.relu(), nn.functional.logsigmoid(-finite * heights) / -finite)
+        is_exact = self.sharpness.isinf()
+        finite = torch.where(is_exact, 1.0, self.sharpness)  # an infinite one would turn the unused branch into NaN
+        return torch.where(is_exact, pre_activations.relu(), softplus(finite * pre_activations) / finite)
 
 
 class GatedReLU(SmoothReLU):
-    """A ReLU forwards whose derivative is taken to be ``sigmoid(βz)``: only backpropagation sees soft gates.
+    """A ReLU whose derivative is taken to be ``sigmoid(βz)``: only backpropagation sees smooth gates.
 
     >>> GatedReLU()(torch.tensor([-1.0, 2.0]))
     tensor([0., 2.])
     """
 
-    def forward(self, heights: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def forward(self, pre_activations: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Apply the function elementwise."""
-        smooth = super().forward(heights)
-        return smooth + (heights.relu() - smooth).detach()
+        smooth = super().forward(pre_activations)
+        return smooth + (pre_activations.relu() - smooth).detach()
 
 
 _RELU_CALLS = ("relu", "relu_")
 
 
-def with_smooth_relus(model: nn.Module, stand_in: type[SmoothReLU] = SmoothReLU) -> nn.Module:
+def with_smooth_relus(model: nn.Module, relu: type[SmoothReLU] = SmoothReLU) -> nn.Module:
     """Return a copy of ``model`` whose ReLUs are smooth, whether they are modules or calls such as ``F.relu``.
 
-    A model that ``torch.fx`` cannot trace keeps its calls; only its ReLU modules are replaced.
+    In a model that ``torch.fx`` cannot trace only ReLU modules are replaced, and calls stay as they are.
     """
     smooth = copy.deepcopy(model)
     for name, module in model.named_modules():
         if isinstance(module, nn.ReLU):
             if not name:
-                return stand_in()
+                return relu()
             parent, _, own = name.rpartition(".")
-            setattr(smooth.get_submodule(parent), own, stand_in())
+            setattr(smooth.get_submodule(parent), own, relu())
     try:
         traced = fx.GraphModule(smooth, _Tracer().trace(smooth))
     except Exception:  # torch.fx raises many kinds on control flow that depends on data
         return smooth
-    return traced if _replace_calls(traced, stand_in) else smooth
+    return traced if _replace_calls(traced, relu) else smooth
 
 
 class _Tracer(fx.Tracer):
@@ -69,7 +71,7 @@ class _Tracer(fx.Tracer):
         return isinstance(m, SmoothReLU) or super().is_leaf_module(m, module_qualified_name)
 
 
-def _replace_calls(traced: fx.GraphModule, stand_in: type[SmoothReLU]) -> bool:
+def _replace_calls(traced: fx.GraphModule, relu: type[SmoothReLU]) -> bool:
     calls = [
         node
         for node in traced.graph.nodes
@@ -78,7 +80,7 @@ def _replace_calls(traced: fx.GraphModule, stand_in: type[SmoothReLU]) -> bool:
     ]
     for number, node in enumerate(calls):
         name = f"smooth_relu_{number}"
-        traced.add_submodule(name, stand_in())
+        traced.add_submodule(name, relu())
         with traced.graph.inserting_before(node):
             node.replace_all_uses_with(traced.graph.call_module(name, tuple(node.all_input_nodes[:1])))
         traced.graph.erase_node(node)

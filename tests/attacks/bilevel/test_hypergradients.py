@@ -13,7 +13,6 @@ from exhume.attacks.bilevel.hypergradients import Implicit, TrainingProblem, Unr
 from exhume.attacks.stationarity.multipliers import TiedMultipliers
 from exhume.attacks.stationarity.problem import KktProblem
 from exhume.clues.search_space import SearchSpace
-from exhume.gradient_sums.sums import squared_residual
 from exhume.models.convnet import ConvNet
 from exhume.records import AttackerView
 from exhume.training.losses import LOSSES
@@ -120,7 +119,7 @@ def test_one_step_is_the_tied_stationarity_residual(network):
     tied = TiedMultipliers(problem.loss, problem.targets, 1 / (len(inputs) * DECAY))
     kkt = KktProblem.of(view, SearchSpace(inputs.shape[1]), tied, dtype=torch.float64)
     duals = kkt.duals(inputs, torch.zeros(1, dtype=torch.float64))
-    value = squared_residual(kkt.sums, kkt.target, inputs, duals[None])[0]
+    value = kkt.sums.squared_residual(kkt.target, inputs, duals[None])[0]
     assert float(left @ left) == pytest.approx(float(value), rel=1e-9)
     by_inputs = kkt.objective(inputs, torch.zeros(1, dtype=torch.float64), None, torch.zeros(()))[1][0]
     assert torch.allclose(pullback(2 * left), by_inputs, rtol=1e-7, atol=1e-10)

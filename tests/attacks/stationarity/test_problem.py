@@ -13,8 +13,8 @@ from exhume.attacks.stationarity.problem import KktProblem
 from exhume.attacks.stationarity.runs import Knobs, first_guesses, follow
 from exhume.clues.known_loss import balanced_labels
 from exhume.clues.search_space import SearchSpace
+from exhume.gradient_sums.module import ModuleSums
 from exhume.gradient_sums.smooth_relu import GatedReLU
-from exhume.gradient_sums.sums import ModuleSums
 from exhume.models.mlp import MLP
 from exhume.records import AttackerView
 

@@ -14,9 +14,10 @@ from torch import Tensor
 from exhume.attacks.stationarity.multipliers import Multipliers
 from exhume.clues.search_space import SearchSpace
 from exhume.clues.start_noise import split_first_layer
-from exhume.gradient_sums.coordinates import UNIT_PROBES, moved_into
-from exhume.gradient_sums.dense import DenseSums, Sharpness, Sums
-from exhume.gradient_sums.sums import GradientSums, WeighedSums, gradient_sums, squared_residual
+from exhume.gradient_sums.coordinates import move_into_space
+from exhume.gradient_sums.interface import GradientSums, Sharpness, Sums
+from exhume.gradient_sums.natural_unit import natural_unit
+from exhume.gradient_sums.sums import WeightedSums, gradient_sums
 from exhume.optimise.box import Box
 from exhume.records import AttackerView
 
@@ -38,9 +39,7 @@ class KktProblem:
     unit: float = 1.0
     """By which multipliers are multiplied, so that one of order one suits the weights."""
     metric: Float[Tensor, "coordinate coordinate"] | None = None
-    """How the first layer's residual is measured; see :func:`~exhume.gradient_sums.coordinates.balanced`."""
-    in_coordinates: bool = True
-    """Whether the sums take coordinates of the space; otherwise they take inputs."""
+    """How the first layer's residual is measured; see :func:`~exhume.gradient_sums.coordinates.balanced_metric`."""
 
     @classmethod
     def of(
@@ -62,16 +61,13 @@ class KktProblem:
         """
         sums = gradient_sums(view, [view.final], dtype, gates_only=True)
         target = [view.final[name].double() for name in sums.names]
-        metric, in_coordinates = None, isinstance(sums, DenseSums)
-        if isinstance(sums, DenseSums):
-            sums, target[0], metric = moved_into(space, sums, target[0], balance)
+        sums, target[0], metric = move_into_space(space, sums, target[0], balance)
         if upper_layers != 1.0:
             first, _ = split_first_layer(sums.names)
-            sums = WeighedSums(sums, tuple(1.0 if name in first else upper_layers**0.5 for name in sums.names))
-            target = list(sums.weighed(tuple(target)))
+            sums = WeightedSums(sums, tuple(1.0 if name in first else upper_layers**0.5 for name in sums.names))
+            target = list(sums.weight(tuple(target)))
         return cls(
             sums=sums,
-            in_coordinates=in_coordinates,
             target=tuple(weight.to(dtype) for weight in target),
             space=space,
             multipliers=multipliers,
@@ -101,12 +97,12 @@ class KktProblem:
         """Return the value at coordinates and raw multipliers, and its gradients by both."""
         at = self._arguments(free)
         duals, pull = self.multipliers.duals(self._network, at, raw)
-        value, to_arguments, to_duals = squared_residual(
-            self.sums, self.target, at, self.unit * duals[None], sharpness, self.metric
+        value, to_arguments, to_duals = self.sums.squared_residual(
+            self.target, at, self.unit * duals[None], sharpness, self.metric
         )
         by_duals, to_raw = pull(self.unit * to_duals[0])
         to_arguments = to_arguments if by_duals is None else to_arguments + by_duals
-        to_free = self.space.release(to_arguments if self.in_coordinates else self.space.pull(to_arguments))
+        to_free = self.space.release(to_arguments if self.sums.takes_coordinates else self.space.pull(to_arguments))
         if self.box is not None and self.box_weight > 0:
             penalty, to_inputs = self.box.penalty(self.inputs(free), self.box_weight)
             value, to_free = value + penalty, to_free + self.space.release(self.space.pull(to_inputs))
@@ -120,7 +116,7 @@ class KktProblem:
         and on; gates of some softness explain such weights better than sharp ones.
         """
         duals = self.duals(free, raw)[None]
-        left = squared_residual(self.sums, self.target, self._arguments(free), duals, sharpness, None)[0]
+        left = self.sums.squared_residual(self.target, self._arguments(free), duals, sharpness, None)[0]
         return left / self.size
 
     def with_natural_unit(self, free: Free, candidates: int) -> "KktProblem":
@@ -128,16 +124,16 @@ class KktProblem:
 
         If ``n`` gradients of norm ``g`` at right angles add up to the weights, each has the weight ``‖θ‖/(g·√n)``.
         """
-        at = self._arguments(free[:UNIT_PROBES])
-        outputs = self._network(at).shape[1]
-        squares = []
-        for number in range(len(at)):
-            duals = at.new_zeros(1, 1, outputs)
-            duals[0, 0, number % outputs] = 1.0
-            alone = self.sums(at[number : number + 1], duals, None)[0]
-            squares.append(sum(float(part.square().sum()) for part in alone))
-        mean = sum(squares) / len(squares)
-        return replace(self, unit=(self.size / (mean * candidates)) ** 0.5) if mean > 0 else self
+        at = self._arguments(free)
+        unit = natural_unit(
+            self.sums,
+            at,
+            points=1,
+            outputs=self._network(at).shape[1],
+            target_square=self.size,
+            gradients=candidates,
+        )
+        return self if unit is None else replace(self, unit=unit)
 
     def _network(self, at: Tensor) -> Tensor:
         return self.sums.outputs(at)[0]
@@ -145,4 +141,4 @@ class KktProblem:
     def _arguments(self, free: Tensor) -> Tensor:
         """Return what the sums take: dense ones were moved into the space, others take inputs."""
         coordinates = self.space.coordinates(free)
-        return coordinates if self.in_coordinates else self.space.inputs(coordinates)
+        return coordinates if self.sums.takes_coordinates else self.space.inputs(coordinates)

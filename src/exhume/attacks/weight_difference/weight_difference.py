@@ -66,7 +66,7 @@ class WeightDifference(Attack):
     balance: float = 0.5
     """How far strong and weak directions of the first layer's change count alike, from 0 (as they are) to 1.
 
-    Only inside the subspace, where directions are known (:func:`~exhume.gradient_sums.coordinates.balanced`).
+    Only inside the subspace, where directions are known (:func:`~exhume.gradient_sums.coordinates.balanced_metric`).
     """
     within_subspace: bool | None = None
     """Whether to search only where the first layer's change allows; None: whenever it tells."""

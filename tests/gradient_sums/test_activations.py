@@ -1,0 +1,38 @@
+"""Activations: values, slopes and the tangents of slopes are consistent with autograd."""
+
+import pytest
+import torch
+from torch import nn
+
+from exhume.gradient_sums.activations import Activation, softplus
+
+AT = torch.tensor([-45.0, -3.0, -0.2, 0.1, 2.0, 39.0, 45.0], dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [
+        Activation.relu().smooth,
+        Activation.differentiable(nn.Tanh()).exact,
+        Activation.differentiable(nn.GELU()).exact,
+        Activation.differentiable(nn.Softplus()).exact,
+    ],
+    ids=["softplus", "tanh", "gelu", "torch softplus"],
+)
+def test_derivatives_are_those_of_autograd(curve):
+    at = AT.clone().requires_grad_()
+    value, slope, slope_tangent = curve(at)
+    torch.testing.assert_close(slope, torch.autograd.grad(value.sum(), at, create_graph=True)[0])
+    tangent = torch.arange(1.0, 8.0, dtype=torch.float64)
+    second = torch.autograd.grad(slope.sum(), at, retain_graph=True)[0]
+    torch.testing.assert_close(slope_tangent(tangent, slope * tangent), second * tangent, rtol=1e-9, atol=1e-12)
+
+
+def test_gates_only_keeps_values_and_smooths_slopes():
+    value, slope, _ = Activation.relu(gates_only=True).smooth(AT)
+    assert torch.equal(value, AT.relu())
+    torch.testing.assert_close(slope, AT.sigmoid())
+
+
+def test_the_threshold_of_softplus_does_not_show():
+    torch.testing.assert_close(softplus(AT), torch.logaddexp(AT, torch.zeros_like(AT)), rtol=1e-15, atol=1e-18)
