@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from exhume.auditing import Condition
 from exhume.auditing.kept_results import load_kept
+from exhume.auditing.run_folder import RunFolder
 from exhume.cli.attack_settings import build_all_attacks
 from exhume.cli.own_model import parse_seeds
 from exhume.core.checkpoint import Checkpoint
@@ -266,7 +267,7 @@ def test_words_that_a_result_is_whole(folder: Path, text: str) -> None:
     place = folder / "requests"
     place.mkdir(exist_ok=True)
     (place / "request.json").write_text(text, errors="surrogatepass")
-    assert load_kept(place / "reconstruction.safetensors", "digest") is None
+    assert load_kept(RunFolder(place), "digest") is None
 
 
 def test_ten_thousand_cases_at_least() -> None:

@@ -1,63 +1,49 @@
-"""Prices of changes before release: measured, or said not to be."""
+"""Prices of changes before release: measured, or stated to be unknown."""
 
 import time
-from dataclasses import dataclass
-from typing import final
 
 import pytest
 
 from exhume.attacks import GateCertificate
-from exhume.attacks.attack import Attack
-from exhume.auditing import price_defences, prices
+from exhume.auditing import price_defences
 from exhume.auditing.prices import CHANGES
-from exhume.core.run_context import RunContext
 from exhume.evaluation import evaluate
-from exhume.records import AttackerView, Audit, Reconstruction
+from exhume.records import Audit
 from exhume.report.html import page
-from tests.auditing.audited_networks import digits, trained
+from tests.auditing.audited_networks import Clock, Counting, certified, digits, trained
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class Endless(Attack):
-    """Reports for ever."""
-
-    def check(self, view: AttackerView) -> None:
-        """Apply to everything."""
-
-    def recover(self, view: AttackerView, context: RunContext) -> Reconstruction:
-        """Wait for somebody to stop it."""
-        for step in range(10**9):
-            context.report("wait", step, 10**9)
-            time.sleep(0.001)
-        raise AssertionError("unreachable")
-
-
-def test_a_budget_stops_an_attack_after_every_change_and_nothing_is_claimed_of_it() -> None:
-    started = time.monotonic()
-    measured = price_defences(trained(), digits(), Endless(), budget=0.6 / 60)
-    assert time.monotonic() - started < 10
-    assert [price.change for price in measured] == list(CHANGES)
-    for price in measured:
+def test_a_budget_stops_the_attack_after_every_change_and_nothing_is_claimed(tmp_path, monkeypatch) -> None:
+    endless = Counting(tally=str(tmp_path / "tally"), reports=10**9)
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "monotonic", Clock())
+        prices = price_defences(trained(), digits(), endless, budget=2.0)
+    assert (tmp_path / "tally").read_text() == "x" * len(CHANGES), "every change gets its share"
+    assert [price.change for price in prices] == list(CHANGES)
+    for price in prices:
         assert (price.certified, price.recovered) == (None, None), "stopped is not the same as safe"
         assert price.accuracy is not None
-        assert "part of the budget was spent" in price.note
+        assert "share of the budget was spent" in price.note
 
 
-def test_a_budget_that_suffices_changes_nothing_and_one_of_nothing_runs_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(prices, "CHANGES", {"as trained": CHANGES["as trained"]})
-    free, bounded = (price_defences(trained(), digits(), GateCertificate(), budget=budget) for budget in (None, 5.0))
+def test_the_unchanged_network_costs_what_the_audit_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exhume.auditing.prices.CHANGES", {"as trained": CHANGES["as trained"]})
+    free, bounded = (
+        price_defences(trained(), digits(), GateCertificate(), seed=1, budget=budget) for budget in (None, 600.0)
+    )
     assert free == bounded
-    assert free[0].certified == 8
-    assert all(price.certified is None for price in price_defences(trained(), None, Endless(), budget=0.0))
+    assert free[0].certified == int(certified().certified.sum())
 
 
-def test_the_page_shows_what_is_not_known_as_such() -> None:
-    found = GateCertificate().run(trained(), seed=1, device="cpu")
-    measured = price_defences(trained(), digits(), Endless(), budget=0.0)
-    text = page(Audit(evaluations={"gate-certificate": evaluate(found, digits())}, prices=measured))
-    assert "part of the budget was spent" in text
+def test_a_budget_of_nothing_runs_nothing(tmp_path) -> None:
+    prices = price_defences(trained(), None, Counting(tally=str(tmp_path / "tally")), budget=0.0)
+    assert all((price.certified, price.accuracy) == (None, None) for price in prices)
+    assert not (tmp_path / "tally").exists()
+
+
+def test_the_report_shows_what_is_unknown(tmp_path) -> None:
+    prices = price_defences(trained(), digits(), Counting(tally=str(tmp_path / "tally")), budget=0.0)
+    text = page(Audit(evaluations={"gate-certificate": evaluate(certified(), digits())}, prices=prices))
+    assert "share of the budget was spent" in text
     assert ">None<" not in text
     assert "The table below has both sides" not in text

@@ -217,7 +217,7 @@ def test_prices_of_defences_keep_to_the_budget(theirs: Path, shared: Path) -> No
         (["--set=nonsense=3"], "nonsense"),
         (["--holdout=holdout.npz"], "name both"),
         (["--train-data=nowhere.npz"], "no file"),
-        (["--bounds=0,0.5", "--train-data=train.npz"], "outside of the range"),
+        (["--bounds=0,0.5", "--train-data=train.npz"], "outside the bounds"),
         (["--bounds=1,0"], "lowest and the highest"),
         (["--bounds=0,inf"], "two finite numbers"),
         (["--trained-with=sgd"], "NAME=VALUE"),

@@ -11,7 +11,7 @@ import torch
 from exhume.core.devices import resolve_device
 from exhume.core.progress import Progress, no_progress
 from exhume.core.run_context import RunContext
-from exhume.records import AttackerView, Reconstruction
+from exhume.records import AttackerView, Reconstruction, count_outputs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +54,11 @@ class Attack(ABC):
             A :class:`~exhume.records.Reconstruction` on the CPU, with inputs in the pixel range of the view.
 
         Raises:
+            ExhumeError: when the model does not take inputs of the view's shape, or does not return a tensor.
             Refusal: when the attack does not apply to this view; the message says why.
             OutOfTime: when ``seconds`` are spent; with a checkpoint, the same call continues from there.
         """
+        count_outputs(view.model, view.input_shape)  # refuses models that cannot be attacked
         self.check(view)
         context = RunContext.start(seed=seed, progress=progress, checkpoint=checkpoint, seconds=seconds)
         started = time.perf_counter()

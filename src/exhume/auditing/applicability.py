@@ -6,7 +6,7 @@ from exhume.attacks.attack import Attack
 from exhume.auditing.catalogue import CATALOGUE, UNLISTED, by_cost, known_attacks
 from exhume.clues.clues import Clues, Remark, clues_of
 from exhume.core.errors import Refusal
-from exhume.records import Applicability, Assessment, AttackerView
+from exhume.records import Applicability, Assessment, AttackerView, count_outputs
 
 
 def assess(view: AttackerView, attacks: Mapping[str, Attack] | None = None) -> tuple[Assessment, ...]:
@@ -22,6 +22,7 @@ def assess(view: AttackerView, attacks: Mapping[str, Attack] | None = None) -> t
     Returns:
         One assessment an attack, the cheapest attack first.
     """
+    count_outputs(view.model, view.input_shape)  # refuses models that cannot be attacked
     chosen = attacks if attacks is not None else {name: kind() for name, kind in known_attacks().items()}
     clues = clues_of(view)
     order = by_cost()

@@ -1,81 +1,90 @@
-"""Keep what an attack found, so that nothing finished is done twice, whatever ended the program."""
+"""Keep the result of an attack in a run folder, so that nothing finished runs twice, however the program ended."""
 
 import json
-from pathlib import Path
+import math
 
 import torch
 
 from exhume.attacks.attack import Attack
+from exhume.auditing.observer import Observer
+from exhume.auditing.run_folder import RunFolder
 from exhume.core.checkpoint import fingerprint
 from exhume.core.errors import RecordError
-from exhume.core.progress import Progress, no_progress
+from exhume.core.run_context import OutOfTime
 from exhume.core.storage import write_json
+from exhume.evaluation import evaluate
 from exhume.records import AttackerView, Reconstruction
 from exhume.version import __version__
 
-REQUEST = "request.json"
-"""Written last: where it stands, what lies beside it is whole and answers this request."""
-
 
 def run_or_reuse(
+    name: str,
     attack: Attack,
     view: AttackerView,
     *,
-    file: Path,
-    checkpoint: Path | None = None,
-    seed: int = 0,
-    device: str | torch.device = "auto",
-    progress: Progress = no_progress,
-    seconds: float | None = None,
+    folder: RunFolder,
+    seed: int,
+    device: str | torch.device,
+    observer: Observer,
+    seconds: float = math.inf,
 ) -> Reconstruction:
-    """Return what this attack found in this view before, or run it and keep what it finds in ``file``.
+    """Return the result that ``folder`` holds for this request, or run the attack and keep its result there.
 
-    Every file is replaced in one step and the request is written last, so a program killed at any moment leaves either
-    the state of its last checkpoint or the whole result.
+    Every file is replaced in one step and the request is written last, so that a program killed at any moment leaves
+    either the last checkpoint or the complete result.
+
+    Raises:
+        OutOfTime: when the attack would have to run longer than ``seconds``.
     """
-    request = request_digest(attack, view, seed)
-    answered = load_kept(file, request)
-    if answered is not None:
-        return answered
-    found = attack.run(view, seed=seed, device=device, progress=progress, checkpoint=checkpoint, seconds=seconds)
-    forget(file)
-    found.save(file)
-    write_json(file.with_name(REQUEST), {"request": request, "attack": repr(attack), "seed": seed})
-    if checkpoint is not None:
-        checkpoint.unlink(missing_ok=True)
+    checkpoint = folder.checkpoint(name)
+    request = request_digest(repr(attack), view, seed)
+    with folder.open():
+        found = load_kept(folder, request)
+        if found is not None and folder.result.exists():
+            observer.note(f"{folder.path} already holds the result of {name}.")
+            return found
+        if found is None:
+            if seconds <= 0:
+                raise OutOfTime("The budget is spent.")
+            with observer.progress(checkpoint) as progress:
+                found = attack.run(
+                    view, seed=seed, device=device, progress=progress, checkpoint=checkpoint, seconds=seconds
+                )
+            folder.clear_attack()
+            found.save(folder.reconstruction)
+            write_json(folder.request, {"request": request, "attack": repr(attack), "seed": seed})
+        folder.clear_audit()
+        write_json(folder.result, evaluate(found, victim=view).to_json())
+        folder.remove_checkpoint(name)
     return found
 
 
-def load_kept(file: Path, request: str) -> Reconstruction | None:
-    """Return what lies in ``file`` if it answers this request."""
+def load_kept(folder: RunFolder, request: str) -> Reconstruction | None:
+    """Return the result in ``folder`` if it is complete and answers this request; None otherwise."""
     try:
-        said = json.loads(file.with_name(REQUEST).read_text())
-        return Reconstruction.load(file) if said["request"] == request else None
+        kept = json.loads(folder.request.read_text())
+        return folder.load_reconstruction() if kept["request"] == request else None
     except (OSError, ValueError, LookupError, TypeError, RecordError):
         return None
 
 
-def is_result_of(file: Path, view: AttackerView) -> bool:
-    """Tell whether what lies in ``file`` was found in this view, whatever the attack's settings and seed."""
+def is_result_of(folder: RunFolder, view: AttackerView) -> bool:
+    """Return whether the result in ``folder`` is about this view, whatever the attack's settings and seed."""
     try:
-        said = json.loads(file.with_name(REQUEST).read_text())
-        return bool(said["request"] == _request(said["attack"], view, said["seed"]))
+        kept = json.loads(folder.request.read_text())
+        return bool(kept["request"] == request_digest(kept["attack"], view, kept["seed"]))
     except (OSError, ValueError, LookupError, TypeError):
         return False
 
 
-def forget(file: Path) -> None:
-    """Remove a result, the word that it is whole first."""
-    file.with_name(REQUEST).unlink(missing_ok=True)
-    file.unlink(missing_ok=True)
+def request_digest(attack: str, view: AttackerView, seed: int) -> str:
+    """Return a digest of everything that decides the result of an attack, except the device.
 
-
-def request_digest(attack: Attack, view: AttackerView, seed: int) -> str:
-    """Return a digest of everything that decides what an attack finds, but the device."""
-    return _request(repr(attack), view, seed)
-
-
-def _request(attack: str, view: AttackerView, seed: int) -> str:
+    Args:
+        attack: the attack as ``repr`` writes it.
+        view: what the attacker holds.
+        seed: of the run.
+    """
     ends = {"initial": view.initial or {}, "final": view.final}
     names = [(end, name) for end, weights in ends.items() for name in sorted(weights)]
     values = {
@@ -90,9 +99,9 @@ def _request(attack: str, view: AttackerView, seed: int) -> str:
         "training": view.training.facts(),
     }
     offset = [] if view.offset is None else [view.offset]
-    return fingerprint(values, *(_plain(ends[end][name]) for end, name in names), *offset)
+    return fingerprint(values, *(_as_numpy_type(ends[end][name]) for end, name in names), *offset)
 
 
-def _plain(weight: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that NumPy knows too; bfloat16 it does not."""
+def _as_numpy_type(weight: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of a type that NumPy has too; bfloat16 becomes float32."""
     return weight.float() if weight.dtype == torch.bfloat16 else weight

@@ -1,22 +1,31 @@
-"""Conduct an audit: run what applies, the cheapest first, within a budget."""
+"""Run an audit: check the input, run the attacks that apply within a budget, cheapest first, and evaluate them.
 
-import time
+:func:`exhume.audit` and ``exhume audit`` both call :func:`run_audit`, so they share checks, defaults and messages.
+"""
+
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from exhume.attacks.attack import Attack
 from exhume.auditing.applicability import assess
+from exhume.auditing.budget import Budget, default_minutes
 from exhume.auditing.catalogue import attack_name, known_attacks
-from exhume.auditing.kept_results import load_kept, request_digest, run_or_reuse
-from exhume.auditing.measuring import measured
+from exhume.auditing.data_checks import check_data
+from exhume.auditing.kept_results import is_result_of, run_or_reuse
+from exhume.auditing.observer import Observer, SilentObserver
+from exhume.auditing.prices import price_defences
+from exhume.auditing.run_folder import RunFolder
 from exhume.core.devices import resolve_device
-from exhume.core.errors import DataError, ExhumeError, Refusal
+from exhume.core.errors import ExhumeError, Refusal
 from exhume.core.progress import Progress, no_progress
 from exhume.core.run_context import OutOfTime
 from exhume.core.text import first_sentence
+from exhume.evaluation import evaluate, lead
 from exhume.records import (
     Applicability,
     Assessment,
@@ -29,14 +38,15 @@ from exhume.records import (
     count_outputs,
 )
 
-BUDGET_MINUTES = 10.0
-"""For attacks that nobody asked for by name."""
-
 RAN = "ran"
-_STOPPED = "stopped when its part of the budget was spent; a larger one continues from there"
-Run = Callable[[str, Attack, float], Reconstruction]
-"""From an attack's name, the attack and the seconds it may take to what it found, now or before; what was found before
-takes none, so that it is returned even when there are none left. Raises :class:`OutOfTime` otherwise."""
+NOT_NEEDED = "not needed: every training input is proven already"
+STOPPED = "stopped when its share of the budget was spent; a larger budget continues from there"
+NOT_RUN = "not run: the budget was spent"
+
+RunOne = Callable[[str, Attack, float], Reconstruction]
+"""Runs an attack by its name for at most so many seconds, or returns its kept result, which takes no time.
+
+Raises :class:`OutOfTime` when the seconds do not suffice."""
 
 
 def audit(
@@ -44,137 +54,173 @@ def audit(
     data: Dataset | None = None,
     *,
     attacks: Sequence[Attack] | None = None,
-    budget: float | None = BUDGET_MINUTES,
+    budget: float | None = None,
     seed: int = 0,
     device: str | torch.device = "auto",
     progress: Progress = no_progress,
     folder: Path | str | None = None,
     start: StartEvidence | None = None,
+    with_prices: bool = False,
 ) -> Audit:
     """Attack a network with everything that applies, and measure what was found.
 
     Args:
         view: what the attacker holds: your own module and weights, or ``victim.view()``.
-        data: the data the network was trained on and as much that it was not, to check every claim against; without it
-            the dossier holds what the attacker proves, and no score that would need the truth.
+        data: the data the network was trained on and held-out examples that it was not trained on, to check every claim
+            against; without it the audit holds what the attacker can prove, and no score that needs the truth.
         attacks: the attacks to run; None runs every known one that applies, the cheapest first, until every training
             input is proven or the budget is spent.
-        budget: minutes for all attacks together, each stopped at its next report when they are over; None: no limit.
+        budget: minutes for all attacks together; an attack stops at its next progress report after that. None: 10
+            minutes where ``attacks`` is None, no limit for attacks that were asked for. ``math.inf``: no limit.
         seed: fixes every random choice.
         device: ``auto`` takes a GPU when there is one.
-        progress: hears where the attacks stand.
+        progress: a progress callback.
         folder: where to keep finished attacks and the state of unfinished ones; the same call continues from there.
-        start: what the search for the start found, to be shown in the report.
+        start: what the search for the initial weights found, to be shown in the report.
+        with_prices: whether to measure also what rounding and noise before release would cost and save, within the same
+            budget once more.
 
     Returns:
-        A :class:`~exhume.records.Audit`: give it to :func:`exhume.report`, :func:`exhume.verdict`, or
-        :func:`exhume.auditing.audit_json` for JSON.
+        An :class:`~exhume.records.Audit`, for :func:`exhume.report`, :func:`exhume.verdict`, or
+        :func:`exhume.auditing.audit_to_json`.
 
     Raises:
-        DataError: when the data is not of the shape that the network takes.
+        DataError: when the data does not fit the network, or its hold-out set was trained on.
+        ExhumeError: when the model does not take inputs of the view's shape, or does not return a tensor.
         Refusal: when an attack that was asked for does not apply.
     """
-    if data is not None and data.input_shape != view.input_shape:  # attacks take their time, and this is known now
-        raise DataError(f"The data holds examples of shape {data.input_shape}, the network takes {view.input_shape}.")
-    chosen = None if attacks is None else _named(attacks)
-    place = None if folder is None else Path(folder)
-
-    def run(name: str, attack: Attack, seconds: float) -> Reconstruction:
-        file = None if place is None else place / name / "reconstruction.safetensors"
-        answered = None if file is None else load_kept(file, request_digest(attack, view, seed))
-        if answered is not None:
-            return answered
-        if seconds <= 0:
-            raise OutOfTime("The budget is spent.")
-        if place is None or file is None:
-            return attack.run(view, seed=seed, device=device, progress=progress, seconds=seconds)
-        return run_or_reuse(
-            attack,
-            view,
-            file=file,
-            checkpoint=place / name / "checkpoints" / f"{name}.safetensors",
-            seed=seed,
-            device=device,
-            progress=progress,
-            seconds=seconds,
-        )
-
-    every = {name: kind() for name, kind in known_attacks().items()} if chosen is None else chosen
-    found, assessments = conduct(view, every, run, is_auto=chosen is None, budget=budget)
-    seen = view.to(resolve_device(device))
-    return Audit(
-        evaluations={name: measured(one, data, seen) for name, one in found.items()},
-        assessments=assessments,
+    return run_audit(
+        view,
+        data,
+        {name: kind() for name, kind in known_attacks().items()} if attacks is None else _by_name(attacks),
+        is_auto=attacks is None,
+        budget=budget,
+        seed=seed,
+        device=device,
+        observer=SilentObserver(progress),
+        folder=None if folder is None else RunFolder(Path(folder)),
         start=start,
+        with_prices=with_prices,
     )
 
 
-def conduct(
-    view: AttackerView, attacks: Mapping[str, Attack], run: Run, *, is_auto: bool, budget: float | None
-) -> tuple[dict[str, Reconstruction], tuple[Assessment, ...]]:
-    """Run the attacks, the cheapest first, and say what became of each.
+def run_audit(
+    view: AttackerView,
+    data: Dataset | None,
+    attacks: Mapping[str, Attack],
+    *,
+    is_auto: bool,
+    budget: float | None,
+    seed: int,
+    device: str | torch.device,
+    observer: Observer,
+    folder: RunFolder | None,
+    start: StartEvidence | None,
+    with_prices: bool,
+    notes: Mapping[str, Any] | None = None,
+) -> Audit:
+    """Run attacks by name as :func:`audit` does, and report to an observer.
 
-    Args:
-        view: what the attacker holds.
-        attacks: by name.
-        run: runs one.
-        is_auto: whether nobody asked for these attacks by name: then those that do not apply are passed over, and the
-            rest too when every training input is proven.
-        budget: minutes for all together; None: no limit.
+    With ``is_auto`` the attacks were chosen automatically: those that do not apply are skipped, and the rest too once
+    every training input is proven. ``notes`` say what else it takes to repeat the audit.
+    """
+    count_outputs(view.model, view.input_shape)  # refuses models that cannot be audited
+    if data is not None:
+        check_data(view, data)
+    minutes = default_minutes(is_auto=is_auto) if budget is None else budget
+
+    def run_one(name: str, attack: Attack, seconds: float) -> Reconstruction:
+        if folder is not None:
+            place = RunFolder(folder.path / name)
+            return run_or_reuse(
+                name, attack, view, folder=place, seed=seed, device=device, observer=observer, seconds=seconds
+            )
+        if seconds <= 0:
+            raise OutOfTime("The budget is spent.")
+        with observer.progress() as progress:
+            return attack.run(view, seed=seed, device=device, progress=progress, seconds=seconds)
+
+    with nullcontext() if folder is None else folder.open():
+        found, assessments = run_attacks(view, attacks, run_one, is_auto=is_auto, budget=Budget.start(minutes))
+        if folder is not None:
+            _clear_results_of_other_views(folder, view, known_attacks().keys() - found.keys())
+    on_device = view.to(resolve_device(device))
+    audited = Audit(
+        evaluations={name: evaluate(one, data, victim=on_device) for name, one in found.items()},
+        assessments=assessments,
+        start=start,
+        notes=notes or {},
+    )
+    first = lead(audited)
+    if not with_prices or first is None:
+        return audited
+    with observer.progress() as progress:
+        prices = price_defences(view, data, attacks[first], budget=minutes, seed=seed, device=device, progress=progress)
+    return replace(audited, prices=prices)
+
+
+def run_attacks(
+    view: AttackerView, attacks: Mapping[str, Attack], run_one: RunOne, *, is_auto: bool, budget: Budget
+) -> tuple[dict[str, Reconstruction], tuple[Assessment, ...]]:
+    """Run attacks, the cheapest first, and return their results and what became of each attack.
 
     Raises:
-        ExhumeError: when the model does not take inputs of the view's shape.
         Refusal: when an attack that was asked for does not apply; before any runs, where that can be seen.
     """
-    count_outputs(view.model, view.input_shape)  # says so where the model does not take such inputs
     planned = assess(view, attacks)
     if not is_auto:
         for attack in attacks.values():
             attack.check(view)
-    deadline = None if budget is None else time.monotonic() + 60 * budget
     found: dict[str, Reconstruction] = {}
-    fates: list[Assessment] = []
+    assessments: list[Assessment] = []
     for number, one in enumerate(planned):
-        left = float("inf") if deadline is None else deadline - time.monotonic()
-        if is_auto and one.applies is Applicability.WITH_CAVEATS and _somebody_waits(planned[number + 1 :]):
-            left /= 2  # it may not get anywhere, and others may
-        reason = _not_to_run(one, found, is_auto=is_auto)
-        if reason is not None:
-            fates.append(replace(one, fate=reason))
+        skipped = _why_skipped(one, found) if is_auto else None
+        if skipped is not None:
+            assessments.append(replace(one, fate=skipped))
             continue
+        seconds = budget.seconds_left()
+        if is_auto and one.applies is Applicability.WITH_CAVEATS and _any_applies(planned[number + 1 :]):
+            seconds /= 2  # it may fail, so the attacks after it get a share
         try:
-            found[one.attack] = run(one.attack, attacks[one.attack], left)
+            found[one.attack] = run_one(one.attack, attacks[one.attack], seconds)
+        except OutOfTime:
+            assessments.append(replace(one, fate=STOPPED if seconds > 0 else NOT_RUN))
         except Refusal as refusal:
             if not is_auto:
                 raise
-            fates.append(replace(one, applies=Applicability.DOES_NOT, reasons=(str(refusal),)))
-        except OutOfTime:
-            fates.append(replace(one, fate=_STOPPED if left > 0 else "not run: the budget was spent"))
+            assessments.append(replace(one, applies=Applicability.DOES_NOT, reasons=(str(refusal),)))
         except ExhumeError:
             raise
-        except Exception as error:  # a fault of ours in one attack must not cost what the others find
+        except Exception as error:  # a bug in one attack must not cost the results of the others
             if not is_auto:
                 raise
-            fates.append(replace(one, fate=f"ended by an error ({type(error).__name__}: {first_sentence(error)})"))
+            fate = f"ended by an error ({type(error).__name__}: {first_sentence(error)})"
+            assessments.append(replace(one, fate=fate))
         else:
-            fates.append(replace(one, fate=RAN))
-    return found, tuple(fates)
+            assessments.append(replace(one, fate=RAN))
+    return found, tuple(assessments)
 
 
-def _somebody_waits(rest: Sequence[Assessment]) -> bool:
-    return any(one.applies is not Applicability.DOES_NOT for one in rest)
+def _any_applies(assessments: Sequence[Assessment]) -> bool:
+    return any(one.applies is not Applicability.DOES_NOT for one in assessments)
 
 
-def _not_to_run(one: Assessment, found: Mapping[str, Reconstruction], *, is_auto: bool) -> str | None:
-    """Say why an attack is not run; None when it is to run."""
+def _why_skipped(one: Assessment, found: Mapping[str, Reconstruction]) -> str | None:
+    """Return why an automatic audit skips an attack; empty where its assessment has the reason, None where it runs."""
     if one.applies is Applicability.DOES_NOT:
-        return "" if is_auto else None
-    if is_auto and any(before.outcome is Outcome.CERTIFIED for before in found.values()):
-        return "not needed: every training input is proven already"
-    return None
+        return ""
+    is_proven = any(before.outcome is Outcome.CERTIFIED for before in found.values())
+    return NOT_NEEDED if is_proven else None
 
 
-def _named(attacks: Sequence[Attack]) -> dict[str, Attack]:
+def _clear_results_of_other_views(folder: RunFolder, view: AttackerView, names: set[str]) -> None:
+    for name in names:
+        place = RunFolder(folder.path / name)
+        if not is_result_of(place, view):
+            place.clear_attack()
+
+
+def _by_name(attacks: Sequence[Attack]) -> dict[str, Attack]:
     named: dict[str, Attack] = {}
     for attack in attacks:
         name = attack_name(type(attack))

@@ -1,6 +1,5 @@
 """What changes of the weights before release cost and save, measured on the audited network itself."""
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -8,15 +7,17 @@ import torch
 from torch import Tensor
 
 from exhume.attacks.attack import Attack
-from exhume.auditing.measuring import measured
+from exhume.auditing.budget import Budget
 from exhume.core.errors import Refusal
 from exhume.core.progress import Progress, no_progress
 from exhume.core.run_context import OutOfTime
-from exhume.evaluation.network import accuracy
+from exhume.evaluation import evaluate
+from exhume.evaluation.network import UNLABELLED
 from exhume.records import AttackerView, Dataset, Price
+from exhume.training.prediction import accuracy
 
 Change = Callable[[Tensor, torch.Generator], Tensor]
-STOPPED = "The attack was stopped when its part of the budget was spent, so what it would find is not known."
+STOPPED = "The attack was stopped when its share of the budget was spent, so what it would find is not known."
 
 
 def _rounded(dtype: torch.dtype) -> Change:
@@ -58,31 +59,31 @@ def price_defences(
 ) -> tuple[Price, ...]:
     """Attack the network again after each change that its owner could make before release.
 
-    That an attack finds less is no proof of safety: another may need less than this one.
+    An attack that finds less after a change does not prove safety: another attack may need less than this one.
 
     Args:
         view: what the attacker holds of the network as it was trained.
-        data: what to measure recoveries and accuracy with; None: proofs alone are counted.
+        data: the examples to measure recoveries and accuracy with; None: only proofs are counted.
         attack: the attack to repeat.
-        budget: minutes for all changes together, shared evenly among those that are left; an attack that is stopped by
-            it has a price of which nothing is known. None: no limit.
+        budget: minutes for all changes together, shared evenly among those that remain; where it stops an attack,
+            nothing is known of the change. None: no limit.
         seed: fixes every random choice.
         device: ``auto`` takes a GPU when there is one.
-        progress: hears where the work stands.
+        progress: a progress callback.
     """
     generator = torch.Generator().manual_seed(seed)
-    deadline = None if budget is None else time.monotonic() + 60 * budget
-    measures = []
+    remaining = Budget.start(budget)
+    prices = []
     for number, (words, change) in enumerate(CHANGES.items()):
         progress("price", number, len(CHANGES), words)
         final = {
             name: change(weight.cpu(), generator).to(weight.device) if weight.is_floating_point() else weight
             for name, weight in view.final.items()
         }
-        left = float("inf") if deadline is None else (deadline - time.monotonic()) / (len(CHANGES) - number)
-        measures.append(_price(replace(view, final=final), data, attack, words, seed, device, left))
+        seconds = remaining.seconds_left() / (len(CHANGES) - number)
+        prices.append(_price(replace(view, final=final), data, attack, words, seed, device, seconds))
     progress("price", len(CHANGES), len(CHANGES))
-    return tuple(measures)
+    return tuple(prices)
 
 
 def _price(
@@ -95,14 +96,16 @@ def _price(
     seconds: float,
 ) -> Price:
     unseen = None if data is None else data.holdout if data.test is None else data.test
-    right = None if data is None or unseen is None or not len(unseen) else accuracy(view, data, unseen)
+    is_classified = data is not None and data.classes != UNLABELLED
+    right = accuracy(view, unseen) if is_classified and unseen is not None and len(unseen) else None
     try:
         if seconds <= 0:
             raise OutOfTime(STOPPED)
-        evaluation = measured(attack.run(view, seed=seed, device=device, seconds=seconds), data, view)
+        found = attack.run(view, seed=seed, device=device, seconds=seconds)
     except OutOfTime:
         return Price(change=words, certified=None, accuracy=right, note=STOPPED)
     except Refusal as reason:
         return Price(change=words, certified=0, recovered=None if data is None else 0, accuracy=right, note=str(reason))
+    evaluation = evaluate(found, data, victim=view)
     good = None if evaluation.train is None else evaluation.train.good
     return Price(change=words, certified=evaluation.certified, recovered=good, accuracy=right)

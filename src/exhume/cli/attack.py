@@ -31,12 +31,12 @@ def attack_command(
     from exhume.attacks import Restarted
     from exhume.cli.pipeline import attack_into, choose_attacks
     from exhume.cli.summaries import merge_results, print_attack, print_start
-    from exhume.cli.target import own_model, place_and_view
+    from exhume.cli.target import find_target, gather_own_model
     from exhume.evaluation import evaluate
 
     with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
-        own = own_model(model, initial, final, input_shape, bounds, offset, trained_with)
-        folder, view, start = place_and_view(run, out, own, console)
+        own = gather_own_model(model, initial, final, input_shape, bounds, offset, trained_with)
+        folder, view, start = find_target(run, out, own, bounds, console)
         print_start(console, start)
         attacks = choose_attacks(view, attack, setting, console)
         if restarts > 1:

@@ -23,7 +23,7 @@ def list_sources(
     debug: options.DebugOption = False,
 ) -> None:
     """List the known sources and whether each is here."""
-    from exhume.cli.run_folder import RunFolder
+    from exhume.auditing.run_folder import RunFolder
     from exhume.core.storage import write_json
     from exhume.data import available
 
@@ -78,7 +78,7 @@ def show(
     debug: options.DebugOption = False,
 ) -> None:
     """Say what training, held-out and test examples would be drawn; with --out, keep them in data.safetensors."""
-    from exhume.cli.run_folder import RunFolder
+    from exhume.auditing.run_folder import RunFolder
     from exhume.core.json_values import to_json_value
     from exhume.data import load
 

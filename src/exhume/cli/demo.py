@@ -20,10 +20,10 @@ def demo(
 ) -> None:
     """Train a face detector on bundled photographs, then dig the photographs out of its weights."""
     from exhume.auditing import audit_to_json
-    from exhume.auditing.measuring import measured
-    from exhume.cli.pipeline import TrainingRequest, attack_into, audit_into, choose_attacks, train_into
-    from exhume.cli.run_folder import RunFolder
+    from exhume.auditing.run_folder import RunFolder
+    from exhume.cli.pipeline import TrainingRequest, attack_into, choose_attacks, train_into, write_audit
     from exhume.cli.summaries import print_audit, print_files, print_training
+    from exhume.evaluation import evaluate
     from exhume.records import Audit
 
     with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
@@ -38,8 +38,8 @@ def demo(
         view = victim.view()
         attacks = choose_attacks(view, None, None, console)
         found = attack_into(folder, view, attacks, seed=seed, device=device, console=console)
-        audited = Audit(evaluations={name: measured(one, data, view) for name, (_, one) in found.items()})
-        audit_into(folder, audited)
+        audited = Audit(evaluations={name: evaluate(one, data, victim=view) for name, (_, one) in found.items()})
+        write_audit(folder, audited)
         print_audit(console, audited)
         print_files(console, folder, audited)
         console.print_json(audit_to_json(audited))

@@ -61,7 +61,7 @@ def distil_command(
 
     Interrupted, the same command continues.
     """
-    from exhume.cli.run_folder import RunFolder
+    from exhume.auditing.run_folder import RunFolder
     from exhume.core.storage import write_json
     from exhume.data import load
     from exhume.distillation import KIP, RKIP, Distillation, RKIPFinite, distil
@@ -114,7 +114,7 @@ def distil_command(
                 "copies": copies.to_json(),
             }
             write_json(folder.path / ACCOUNT, account)
-            folder.forget("distillation")
+            folder.remove_checkpoint("distillation")
         console.print_json(account)
         console.print(f"{made.name}, from {count_noun(len(real.train), 'example')}")
         console.print(copies.sentence, style="bold")

@@ -23,13 +23,13 @@ def evaluate_command(
     quiet: options.QuietOption = False,
     debug: options.DebugOption = False,
 ) -> None:
-    """Measure what attacks found in a run against its data and against held-out data; write figures and a report."""
+    """Compare the results of attacks in a run with its data and with held-out data; write figures and a report."""
     from exhume.auditing import audit_to_json
-    from exhume.auditing.measuring import measured
-    from exhume.cli.pipeline import audit_into, load_comparison, name_attack
-    from exhume.cli.run_folder import RunFolder
+    from exhume.auditing.run_folder import RunFolder
+    from exhume.cli.pipeline import load_comparison, name_attack, write_audit
     from exhume.cli.summaries import print_audit, print_files
     from exhume.core.devices import resolve_device
+    from exhume.evaluation import evaluate
     from exhume.records import Audit
 
     with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
@@ -40,15 +40,15 @@ def evaluate_command(
                 f"{run} holds no reconstruction ({folder.reconstruction.name}); run 'exhume attack {run}' first."
             )
         view = folder.load_victim().view().to(resolve_device(device)) if folder.victim.exists() else None
-        examples = folder.load_data() if data is None else load_comparison(data, view)
+        examples = folder.load_data() if data is None else load_comparison(data)
         audited = Audit(
             evaluations={
-                name or name_attack(place, found): measured(place.load_reconstruction(), examples, view)
+                name or name_attack(place, found): evaluate(place.load_reconstruction(), examples, victim=view)
                 for name, place in found.items()
             }
         )
         target = RunFolder(out or run)
-        audit_into(target, audited)
+        write_audit(target, audited)
         print_audit(console, audited)
         print_files(console, target, audited)
         console.print_json(audit_to_json(audited))

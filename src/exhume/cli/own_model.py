@@ -70,7 +70,7 @@ def own_view(own: OwnModel, progress: Progress = no_progress) -> tuple[AttackerV
         model=network,
         final=load_weights(own.final, names),
         input_shape=shape,
-        bounds=_range(own.bounds, shape),
+        bounds=parse_bounds(own.bounds, shape),
         offset=None if means is None else means.reshape(-1, *[1] * (len(shape) - 1)),
         training=PublicTraining.from_facts(_facts(own.training)),
     )
@@ -203,7 +203,8 @@ def _numbers(text: str, option: str, example: str) -> list[float]:
         raise ExhumeError(f"{option} takes numbers such as {example}, not {text!r}.") from None
 
 
-def _range(text: str | None, shape: tuple[int, ...]) -> Bounds | None:
+def parse_bounds(text: str | None, shape: tuple[int, ...]) -> Bounds | None:
+    """Read ``0,1`` or ``none``; without a text, images have values from 0 to 1 and rows of a table no range."""
     if text is None:
         return (0.0, 1.0) if len(shape) > 1 else None
     if text.lower() == "none":

@@ -39,7 +39,7 @@ def reproduce_command(
     measures all that its --preset holds. Of several studies, one that cannot run (its data are not here, say) keeps no
     other from running.
     """
-    from exhume.cli.run_folder import RunFolder
+    from exhume.auditing.run_folder import RunFolder
     from exhume.studies import STUDIES, choose_studies
 
     with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:

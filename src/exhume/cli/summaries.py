@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from exhume.auditing.run_folder import RunFolder
 from exhume.auditing.start_search import LEAST_P
 from exhume.cli.console import CommandConsole
-from exhume.cli.run_folder import RunFolder
 from exhume.core.text import count_noun
 from exhume.evaluation import verdict
 from exhume.records import Assessment, Audit, Dataset, Reconstruction, StartEvidence, Victim

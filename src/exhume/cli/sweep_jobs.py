@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from exhume.cli.attack_settings import build_all_attacks, build_attacks
-from exhume.cli.pipeline import named
+from exhume.cli.pipeline import parse_names
 from exhume.core.errors import ExhumeError
 from exhume.sweeps import Job, Step, Task
 from exhume.sweeps.plan import dotted
@@ -63,7 +63,7 @@ def _line(step: Step, seed: int, folder: Path, *, is_first: bool) -> tuple[str, 
     # Read by the command itself, as if called; it raises typer's own error for what it cannot take.
     read = command.make_context(f"exhume {step.command}", list(line)).params
     if "setting" in read:  # of attacks, whose names and settings typer does not know
-        names, values = named(read["attack"]), read["setting"] or ()
+        names, values = parse_names(read["attack"]), read["setting"] or ()
         _ = build_attacks(names, values) if names else build_all_attacks(values)
     return (*step.command.split(), *line)
 

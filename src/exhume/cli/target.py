@@ -1,15 +1,16 @@
 """What a command attacks: the network of a run folder, or the user's own."""
 
+from dataclasses import replace
 from pathlib import Path
 
+from exhume.auditing.run_folder import RunFolder
 from exhume.cli.console import CommandConsole
-from exhume.cli.own_model import OwnModel, own_view
-from exhume.cli.run_folder import RunFolder
+from exhume.cli.own_model import OwnModel, own_view, parse_bounds
 from exhume.core.errors import ExhumeError
 from exhume.records import AttackerView, StartEvidence
 
 
-def own_model(
+def gather_own_model(
     model: str | None,
     initial: list[str] | None,
     final: Path | None,
@@ -18,7 +19,7 @@ def own_model(
     offset: str | None,
     trained_with: list[str] | None,
 ) -> OwnModel | None:
-    """Gather what was said about somebody's own network; None when nothing was."""
+    """Gather the options about the user's own network; None where there are none."""
     if model is None:
         if (initial, final, input_shape, offset, trained_with) != (None, None, None, None, None):
             raise ExhumeError(
@@ -37,16 +38,22 @@ def own_model(
     )
 
 
-def place_and_view(
-    run: Path | None, out: Path | None, own: OwnModel | None, console: CommandConsole
+def find_target(
+    run: Path | None, out: Path | None, own: OwnModel | None, bounds: str | None, console: CommandConsole
 ) -> tuple[RunFolder, AttackerView, StartEvidence | None]:
-    """Return where to write, what the attacker holds (the network of a run, or the owner's own), and its start."""
+    """Return the folder to write to, what the attacker holds, and what is known about the initial weights.
+
+    The network is that of a run folder, whose bounds may be stated anew, or the user's own.
+    """
     if (run is None) == (own is None):
         raise ExhumeError("Name either a run folder or your own network (--model, --initial, --final, --input-shape).")
     if run is not None:
-        return RunFolder(out or run), RunFolder(run).load_victim().view(), None
+        view = RunFolder(run).load_victim().view()
+        if bounds is not None:
+            view = replace(view, bounds=parse_bounds(bounds, view.input_shape))
+        return RunFolder(out or run), view, None
     if out is None:
-        raise ExhumeError("Say where to write with --out.")
+        raise ExhumeError("Name the folder to write to with --out.")
     assert own is not None
     with console.progress() as progress:
         view, start = own_view(own, progress)

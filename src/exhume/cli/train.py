@@ -79,8 +79,8 @@ def train_command(
 
     Interrupted, the same command continues; finished, it finds what is there.
     """
-    from exhume.cli.pipeline import TrainingRequest, train_into, training_account
-    from exhume.cli.run_folder import RunFolder
+    from exhume.auditing.run_folder import RunFolder
+    from exhume.cli.pipeline import TrainingRequest, train_into, training_to_json
     from exhume.cli.summaries import print_training
 
     with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
@@ -121,6 +121,6 @@ def train_command(
         )
         folder = RunFolder(out)
         drawn, victim = train_into(folder, request, device=device, console=console, overwrite=overwrite)
-        console.print_json(training_account(request, drawn, victim))
+        console.print_json(training_to_json(request, drawn, victim))
         print_training(console, drawn, victim)
         console.print(f"Next: exhume audit {folder.path}")

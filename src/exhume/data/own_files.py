@@ -18,8 +18,6 @@ from exhume.records.record import Bounds
 
 CLASSES_MOST = 10_000
 """Whole numbers below this are class indices as the model has them; larger ones are names."""
-SLACK = 1e-4
-"""By which part of the range values may lie outside of it: rounding."""
 
 
 def read_own_files(
@@ -44,13 +42,11 @@ def read_own_files(
         offset: what users of the model subtract first; added back here, as records hold inputs in pixel units.
 
     Raises:
-        DataError: when a file is damaged, does not hold inputs of this shape and range, or most of what is held out
-            was trained on.
+        DataError: when a file is damaged or does not hold numbers with one label each. Whether the inputs fit the
+            model is for :func:`exhume.auditing.data_checks.check_data`.
     """
     files = [train] if holdout is None else [train, holdout]
     read = [_read(path, input_shape, bounds, offset) for path in files]
-    if holdout is not None:
-        _check_null(holdout, *(inputs for inputs, _ in read))
     names = [label for _, labels in read for label in labels or ()]
     classes = _classes(names) if all(labels is not None for _, labels in read) else ("",)
     splits = [
@@ -76,9 +72,8 @@ def _read(
     arrays = read_arrays(path)
     x, y = next(pair for pair in NAMES if arrays.keys() >= set(pair))
     inputs = _inputs(arrays[x], f"{x} in {path}", input_shape, bounds)
-    inputs = inputs if offset is None else inputs + offset.to(inputs)
-    if bounds is not None:
-        _check_range(inputs, bounds, f"{x} in {path}")
+    if offset is not None and tuple(inputs.shape[1:]) == input_shape:
+        inputs = inputs + offset.to(inputs)
     if arrays[y].ndim == 0 or len(arrays[y]) != len(inputs):
         raise DataError(f"{path} has {len(inputs)} inputs but labels of shape {arrays[y].shape}: not one each.")
     return inputs, None if _is_regression(arrays[y]) else read_labels(arrays[y], f"{y} in {path}")
@@ -89,34 +84,10 @@ def _inputs(array: NDArray[Any], where: str, shape: tuple[int, ...], bounds: Bou
         raise DataError(f"{where} holds no examples.")
     if array.dtype.kind not in "biuf" or array.ndim == 0 or 0 in array.shape:
         raise DataError(f"{where} must hold numbers, not {array.dtype} values of shape {array.shape}.")
-    each = tuple(size for size in array.shape[1:] if size > 1)
-    if each != tuple(size for size in shape if size > 1):
-        raise DataError(f"{where} holds inputs of shape {array.shape[1:]}, the model takes {shape}.")
     values = torch.from_numpy(array if array.dtype == np.uint8 else array.astype(np.float32))
     values = to_unit(values) if bounds is not None and max(bounds) <= 1 else values.float()
-    if not bool(values.isfinite().all()):
-        raise DataError(f"{where} holds NaN or infinite values; fill them in or drop the examples.")
-    return values.reshape(len(array), *shape)
-
-
-def _check_range(inputs: Tensor, bounds: Bounds, where: str) -> None:
-    low, high = float(inputs.min()), float(inputs.max())
-    slack = SLACK * (bounds[1] - bounds[0])
-    if low < bounds[0] - slack or high > bounds[1] + slack:
-        raise DataError(
-            f"{where} holds values from {low:.4g} to {high:.4g}, outside of the range {bounds[0]:g} to {bounds[1]:g}; "
-            "state the range of what the model takes, or none."
-        )
-
-
-def _check_null(place: Path, trained: Tensor, held_out: Tensor) -> None:
-    """Refuse a null that is none; a table may hold a few records twice."""
-    known = {hash(row.tobytes()) for row in trained.flatten(1).numpy()}
-    shared = sum(hash(row.tobytes()) in known for row in held_out.flatten(1).numpy())
-    if 2 * shared >= len(held_out):
-        raise DataError(
-            f"{shared} of the {len(held_out)} examples of {place} were trained on; hold out examples that were not."
-        )
+    is_same_shape = [size for size in array.shape[1:] if size > 1] == [size for size in shape if size > 1]
+    return values.reshape(len(array), *shape) if is_same_shape else values
 
 
 def _is_regression(array: NDArray[Any]) -> bool:

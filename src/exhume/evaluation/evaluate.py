@@ -1,4 +1,4 @@
-"""From a reconstruction to an audit: every score, and every score again on data nobody trained on."""
+"""From a reconstruction to an evaluation: every score on the training data, and again on held-out data."""
 
 import platform
 from collections.abc import Mapping
@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from exhume.core.errors import DataError
 from exhume.core.json_values import to_json_value
 from exhume.evaluation.calibration import auc, calibrate
 from exhume.evaluation.comparison import compare, example_distances, neighbour_distances
 from exhume.evaluation.distances import UnitScale
+from exhume.evaluation.frozen_features import in_units_of
 from exhume.evaluation.network import network_findings, threat_model
-from exhume.records import AttackerView, Comparison, Dataset, Evaluation, Reconstruction, Split, Victim
+from exhume.records import AttackerView, Comparison, Dataset, Evaluation, Reconstruction, Split, Victim, count_outputs
 from exhume.records.comparison import GOOD
 from exhume.version import __version__
 
@@ -28,17 +28,21 @@ def evaluate(
 ) -> Evaluation:
     """Measure what an attack found against the training data, and against as many held-out examples.
 
+    An attack on a network above frozen layers recovers features. They are compared with the features of the data, which
+    takes ``victim``.
+
     Args:
-        found: what the attack returned.
-        data: the data the network was trained on; without it only what the attacker proves is reported.
+        found: the result of the attack.
+        data: the data the network was trained on; without it the evaluation holds only what the attacker can prove.
         victim: the attacked network (or the view of it), for the threat model, accuracy and kernel distance.
         matching: ``greedy`` as in Loo et al. (2023), or ``optimal`` for the smallest sum of distances.
 
     Returns:
-        An :class:`~exhume.records.Evaluation`; ``to_json()`` gives it to machines, :func:`exhume.report` to people.
+        An :class:`~exhume.records.Evaluation`; ``to_json()`` is for programs, :func:`exhume.report` for readers.
 
     Raises:
-        DataError: when reconstruction and data are not of one shape.
+        DataError: when reconstruction and data do not have the same shape.
+        ExhumeError: when the model does not take the view's inputs, or does not return a tensor.
     """
     found = replace(found.cpu(), diagnostics=to_json_value(found.diagnostics))
     view = victim.view() if isinstance(victim, Victim) else victim
@@ -50,27 +54,25 @@ def evaluate(
     }
     if data is None:
         return Evaluation(**about, bounds=None if view is None else view.bounds)
-    if tuple(found.inputs.shape[1:]) != data.input_shape:
-        raise DataError(
-            f"The reconstruction holds inputs of shape {tuple(found.inputs.shape[1:])}, "
-            f"the data set {data.name} of shape {data.input_shape}."
-        )
-    scale = UnitScale.of(data)
-    train = compare(found.inputs, data.train, scale, matching)
-    everybody = torch.cat([data.train.inputs, data.holdout.inputs])
-    # The curve is laid beside one of the same length; the ranks may use every held-out example there is.
-    distances = example_distances(found.inputs, everybody, scale)
-    ratios = distances / neighbour_distances(everybody, scale)
-    ratios = ratios.nan_to_num(torch.inf)  # of two equal examples nobody can say which one was recovered
-    size = len(data.train)
+    if view is not None:
+        count_outputs(view.model, view.input_shape)  # refuses models that cannot be evaluated
+    seen = in_units_of(found, data, view)
+    scale = UnitScale.of(seen)
+    train = compare(found.inputs, seen.train, scale, matching)
+    examples = torch.cat([seen.train.inputs, seen.holdout.inputs])
+    # The curve is compared with one of the same length; the ranks may use every held-out example.
+    distances = example_distances(found.inputs, examples, scale)
+    ratios = distances / neighbour_distances(examples, scale)
+    ratios = ratios.nan_to_num(torch.inf)  # 0/0: of two equal examples it is undecided which one was recovered
+    size = len(seen.train)
     return Evaluation(
         **about,
-        dataset=data.name,
-        classes=data.classes,
-        features=data.features,
-        bounds=data.bounds,
+        dataset=seen.name,
+        classes=seen.classes,
+        features=seen.features,
+        bounds=seen.bounds,
         train=train,
-        holdout=compare(found.inputs, _first(data.holdout, size), scale, matching),
+        holdout=compare(found.inputs, _first(seen.holdout, size), scale, matching),
         calibration=calibrate(distances[:size], distances[size:]),
         relative=calibrate(ratios[:size], ratios[size:]),
         confidence_auc=_confidence_auc(found, train),
@@ -79,11 +81,11 @@ def evaluate(
 
 
 def _confidence_auc(found: Reconstruction, train: Comparison) -> float | None:
-    good = train.nearest_distances / max(1, train.examples[:1].numel()) < GOOD
-    if not bool(good.any()) or bool(good.all()):
+    is_good = train.nearest_distances / max(1, train.examples[:1].numel()) < GOOD
+    if not bool(is_good.any()) or bool(is_good.all()):
         return None
-    # auc takes small values for positive, so the more confident must come out smaller
-    return auc(-found.confidence[good], -found.confidence[~good])
+    # auc counts small values as positive, so the more confident must come out smaller
+    return auc(-found.confidence[is_good], -found.confidence[~is_good])
 
 
 def _first(split: Split, count: int) -> Split:

@@ -1,14 +1,13 @@
-"""What can be said of the attacked network itself, and what its attacker was given."""
+"""Facts about the attacked network itself, and what its attacker was given."""
 
 from typing import Any
 
-import torch
-from jaxtyping import Float
-from torch import Tensor
-
 from exhume.kernels import empirical_ntk, kernel_distance
-from exhume.models.tangent import compute_outputs, jacobian_vector_product
-from exhume.records import AttackerView, Dataset, Split
+from exhume.records import AttackerView, Dataset
+from exhume.training.prediction import accuracy
+
+UNLABELLED = ("",)
+"""The classes of a data set whose targets are not classes."""
 
 
 def threat_model(view: AttackerView) -> dict[str, Any]:
@@ -31,45 +30,26 @@ def threat_model(view: AttackerView) -> dict[str, Any]:
 
 
 def network_findings(view: AttackerView, data: Dataset) -> dict[str, float]:
-    """Return the kernel distance over training, and the accuracy on training data and on data never seen.
+    """Return the kernel distance over training, and the accuracy on training data and on unseen data.
 
-    Without a test split the held-out examples stand in; without initial weights there is no kernel distance.
+    Without a test split the accuracy on unseen data is that on the held-out examples. There is no kernel distance
+    without initial weights, and no accuracy where the targets are not classes.
     """
-    findings = {
-        "train_accuracy": accuracy(view, data, data.train),
-        "test_accuracy": accuracy(view, data, data.holdout if data.test is None else data.test),
-    }
+    findings = {}
+    if data.classes != UNLABELLED:
+        findings["train_accuracy"] = accuracy(view, data.train)
+        findings["test_accuracy"] = accuracy(view, data.holdout if data.test is None else data.test)
     if view.initial is not None:
         findings["kernel_distance"] = kernel_movement(view, data)
     return findings
 
 
 def kernel_movement(view: AttackerView, data: Dataset) -> float:
-    """Return how far training bent the tangent kernel on the training inputs; 0 for a linearised network."""
+    """Return how far training changed the tangent kernel on the training inputs; 0 for a linearised network."""
     assert view.initial is not None
     if view.linearised:  # its gradients do not depend on its weights
         return 0.0
-    model, inputs = view.module(view.final), _as_network_input(view, data.to_model(data.train.inputs))
+    like = next(weight for weight in view.final.values() if weight.is_floating_point())
+    model, inputs = view.module(view.final), view.to_model(data.train.inputs.to(like))
     before, after = (empirical_ntk(model, weights, inputs) for weights in (view.initial, view.final))
     return float(kernel_distance(before.double(), after.double()))
-
-
-def accuracy(view: AttackerView, data: Dataset, split: Split) -> float:
-    """Return the fraction of a split that the released network puts into the right class; NaN for an empty split."""
-    if len(split) == 0:  # not every network takes none at all
-        return float("nan")
-    model, inputs = view.module(view.final), _as_network_input(view, data.to_model(split.inputs))
-    with torch.no_grad():
-        if view.linearised and view.initial is not None:
-            change = {name: view.final[name] - start for name, start in view.initial.items()}
-            outputs = sum(jacobian_vector_product(model, view.initial, inputs, change))
-        else:
-            outputs = compute_outputs(model, view.final, inputs)
-    assert isinstance(outputs, Tensor)
-    predicted = outputs.argmax(1) if outputs.shape[1] > 1 else (outputs[:, 0] > 0).long()
-    return float((predicted.cpu() == split.labels.cpu()).double().mean())
-
-
-def _as_network_input(view: AttackerView, inputs: Float[Tensor, "example ..."]) -> Float[Tensor, "example ..."]:
-    floating = next(weight for weight in view.final.values() if weight.is_floating_point())
-    return inputs.to(floating)

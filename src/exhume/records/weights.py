@@ -44,9 +44,12 @@ def count_outputs(model: nn.Module, input_shape: tuple[int, ...]) -> int:
     """Return the number of outputs of a model per input.
 
     Raises:
-        ExhumeError: when the model does not take an input of this shape, or returns anything but a tensor.
+        ExhumeError: when the model has no weights, does not take an input of this shape, takes token ids, or returns
+            anything but a tensor.
     """
-    weight = next(iter(model.parameters()))
+    weight = next(iter(model.parameters()), None)
+    if weight is None:
+        raise ExhumeError("The model has no weights.")
     zeros = torch.zeros(1, *input_shape, dtype=weight.dtype, device=weight.device)
     was_training = [module for module in model.modules() if module.training]
     try:
@@ -54,6 +57,11 @@ def count_outputs(model: nn.Module, input_shape: tuple[int, ...]) -> int:
         with torch.no_grad():
             outputs = model.eval()(zeros)
     except Exception as error:  # the owner's code may raise anything
+        if any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in model.modules()):
+            raise ExhumeError(
+                "The model looks up token ids in an embedding; exhume attacks models that take real numbers, such as "
+                "pixels or the outputs of the embedding."
+            ) from error
         raise ExhumeError(
             f"The model does not take inputs of shape {input_shape} ({first_sentence(error)})."
         ) from error

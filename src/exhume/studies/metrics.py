@@ -11,12 +11,11 @@ from exhume.core.devices import resolve_device
 from exhume.evaluation.calibration import calibrate
 from exhume.evaluation.comparison import example_distances, neighbour_distances
 from exhume.evaluation.distances import UnitScale, cross_correlations, ssim
-from exhume.evaluation.network import accuracy
 from exhume.kernels import InfiniteNTK, KernelRegression
 from exhume.records import AttackerView, Calibration, Dataset, Evaluation, Reconstruction, Split
 from exhume.records.comparison import EXACT, SIMILAR
 from exhume.training.losses import LOSSES
-from exhume.training.prediction import classify
+from exhume.training.prediction import accuracy, classify
 
 FPR = 0.01
 """False-positive rate at which training images count as recovered."""
@@ -112,9 +111,9 @@ def count_exact(found: Reconstruction, images: Split) -> int:
     return int((nearest < EXACT).sum())
 
 
-def network_accuracy(view: AttackerView, trained_on: Dataset, test: Split) -> float:
+def network_accuracy(view: AttackerView, test: Split) -> float:
     """Return the accuracy of a network on a test split, in percent."""
-    return 100.0 * accuracy(view, trained_on, test)
+    return 100.0 * accuracy(view, test)
 
 
 def infinite_width_accuracy(trained_on: Dataset, test: Split, kernel: InfiniteNTK, device: str) -> float:

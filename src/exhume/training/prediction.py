@@ -5,23 +5,23 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from exhume.models.tangent import compute_outputs, jacobian_vector_product
-from exhume.records import Split, Victim
+from exhume.records import AttackerView, Split, Victim
 
 CHUNK = 4096
 
 
 @torch.no_grad()
-def predict(victim: Victim, inputs: Float[Tensor, "example ..."]) -> Float[Tensor, "example output"]:
-    """Return the outputs of a victim for inputs in pixel units."""
-    view = victim.view()
-    model = view.module(victim.final)
-    weight = next(iter(victim.final.values()))
-    taken = view.to_model(inputs.to(weight))
-    if victim.linearised:
-        change = {name: victim.final[name] - victim.initial[name] for name in victim.final}
-        pushed = [jacobian_vector_product(model, victim.initial, some, change) for some in torch.split(taken, CHUNK)]
+def predict(network: Victim | AttackerView, inputs: Float[Tensor, "example ..."]) -> Float[Tensor, "example output"]:
+    """Return the outputs of a trained network for inputs in pixel units."""
+    view = network.view() if isinstance(network, Victim) else network
+    model = view.module(view.final)
+    like = next(weight for weight in view.final.values() if weight.is_floating_point())
+    batches = torch.split(view.to_model(inputs.to(like)), CHUNK)
+    if view.linearised and view.initial is not None:
+        change = {name: view.final[name] - start for name, start in view.initial.items()}
+        pushed = [jacobian_vector_product(model, view.initial, batch, change) for batch in batches]
         return torch.cat([at_start + moved for at_start, moved in pushed])
-    return torch.cat([compute_outputs(model, victim.final, some) for some in torch.split(taken, CHUNK)])
+    return torch.cat([compute_outputs(model, view.final, batch) for batch in batches])
 
 
 def classify(outputs: Float[Tensor, "example output"]) -> Int[Tensor, " example"]:
@@ -33,6 +33,8 @@ def classify(outputs: Float[Tensor, "example output"]) -> Int[Tensor, " example"
     return (outputs[:, 0] > 0).long() if outputs.shape[1] == 1 else outputs.argmax(1)
 
 
-def accuracy(victim: Victim, split: Split) -> float:
-    """Return the fraction of a split that a victim classifies as labelled."""
-    return (classify(predict(victim, split.inputs)) == split.labels).double().mean().item()
+def accuracy(network: Victim | AttackerView, split: Split) -> float:
+    """Return the fraction of a split that a network classifies as labelled; NaN for an empty split."""
+    if len(split) == 0:  # not every network takes an empty batch
+        return float("nan")
+    return (classify(predict(network, split.inputs)).cpu() == split.labels.cpu()).double().mean().item()

@@ -38,8 +38,8 @@ def measure(settings: Few, run: StudyRun) -> StudyResult:
         retrained = train_network(distilled, recipe, run, run.seed, linearised=False)
         copies = find_copies(distilled, data)
         return {
-            "original_accuracy": network_accuracy(original, data, data.test),
-            "retrained_accuracy": network_accuracy(retrained, distilled, data.test),
+            "original_accuracy": network_accuracy(original, data.test),
+            "retrained_accuracy": network_accuracy(retrained, data.test),
             "infinite_accuracy": infinite_width_accuracy(distilled, data.test, recipe.distilling_kernel, run.device),
             "copies": copies.copied,
             "finding": copies.sentence,

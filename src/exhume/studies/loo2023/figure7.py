@@ -84,7 +84,7 @@ def _measure_accuracy(settings: Sizes, run: StudyRun, source: str, method: str, 
         view = train_network(distilled, settings.recipe, run, seed, linearised=False)
         kernel = settings.recipe.distilling_kernel
         return {
-            "accuracy": network_accuracy(view, distilled, data.test),
+            "accuracy": network_accuracy(view, data.test),
             "infinite": infinite_width_accuracy(distilled, data.test, kernel, run.device),
         }
 

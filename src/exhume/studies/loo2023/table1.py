@@ -108,7 +108,7 @@ def _measure_cell(settings: Table, run: StudyRun, source: str, method: str, spli
         tests = _tests(source, data)
         for column, linearised in (("standard", False), ("linearised", True)):
             view = train_network(distilled, settings.recipe, run, seed, linearised=linearised)
-            found |= {column + way: network_accuracy(view, distilled, test) for way, test in tests.items()}
+            found |= {column + way: network_accuracy(view, test) for way, test in tests.items()}
         kernels = {"infinite width": settings.recipe.distilling_kernel, OWN: settings.recipe.own_kernel}
         return found | {
             column + way: infinite_width_accuracy(distilled, test, kernel, run.device)

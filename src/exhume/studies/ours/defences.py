@@ -203,7 +203,7 @@ def _measure_defence(defence: Defence, settings: DefenceSettings, data: Dataset,
     assert data.test is not None
     view = released.view
     found: dict[str, Any] = {
-        "accuracy": network_accuracy(view.to(resolve_device(run.device)), data, data.test),
+        "accuracy": network_accuracy(view.to(resolve_device(run.device)), data.test),
         "about": dict(released.about),
         "attacks": {},
     }

@@ -1,4 +1,4 @@
-"""A run on disk: what each file is called, and how a folder is kept free of half-finished or outdated files."""
+"""A run on disk: the name of each file, and how a folder stays free of incomplete and outdated files."""
 
 import json
 import shutil
@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exhume.auditing.kept_results import forget
 from exhume.core.errors import ExhumeError, RecordError
 from exhume.records import Dataset, Reconstruction, Victim
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """One folder holds one run: data and network, and what one attack made of it."""
+    """One folder holds one run: data and network, the result of one attack, and its evaluation."""
 
     path: Path
 
@@ -32,40 +31,49 @@ class RunFolder:
 
     @property
     def training(self) -> Path:
-        """What was trained and how it went, for machines."""
+        """The settings and the result of the training, as JSON."""
         return self.path / "training.json"
 
     @property
     def reconstruction(self) -> Path:
-        """What the attack found."""
+        """The result of the attack."""
         return self.path / "reconstruction.safetensors"
 
     @property
+    def request(self) -> Path:
+        """The request that the result answers, as JSON; written last, so where it exists the result is complete."""
+        return self.path / "request.json"
+
+    @property
     def result(self) -> Path:
-        """The attack's own account, which no data went into, for machines."""
+        """What the attacker knows of the result without any data, as JSON."""
         return self.path / "result.json"
 
     @property
     def audit(self) -> Path:
-        """The attack measured against the data, for machines."""
+        """The audit, with every score against the data, as JSON."""
         return self.path / "audit.json"
 
     @property
     def report(self) -> Path:
-        """The same as a page."""
+        """The audit as a page."""
         return self.path / "report.html"
 
     @property
     def figures(self) -> Path:
-        """The same as pictures."""
+        """The figures of the audit."""
         return self.path / "figures"
 
     def checkpoint(self, work: str) -> Path:
-        """Where long work keeps its state."""
+        """Return the file that long work saves its state to."""
         return self.path / "checkpoints" / f"{work}.safetensors"
 
     def load_victim(self) -> Victim:
-        """Load the network, or say what kind of folder is needed."""
+        """Load the network.
+
+        Raises:
+            RecordError: when there is none here.
+        """
         if not self.victim.is_file():
             raise RecordError(
                 f"{self.path} holds no trained network ({self.victim.name}); name a folder that 'exhume train' wrote."
@@ -73,40 +81,40 @@ class RunFolder:
         return Victim.load(self.victim)
 
     def load_data(self) -> Dataset | None:
-        """Load the examples, if they are here."""
+        """Load the examples; None when there are none here."""
         return Dataset.load(self.data) if self.data.exists() else None
 
     def load_training(self) -> dict[str, Any] | None:
-        """Load the account of a finished training, if there is one."""
+        """Load what ``training.json`` holds; None when no training was finished here."""
         if not (self.victim.exists() and self.training.exists()):
             return None
         try:
-            account = json.loads(self.training.read_text())
+            values = json.loads(self.training.read_text())
         except ValueError as error:
             raise RecordError(f"{self.training} is not the JSON that 'exhume train' wrote ({error}).") from error
-        return account if isinstance(account, dict) else None
+        return values if isinstance(values, dict) else None
 
     def reconstructions(self) -> dict[str, "RunFolder"]:
-        """Return the folders here that hold a reconstruction, this one and those of several attacks, by name."""
+        """Return this folder and its sub-folders that hold a reconstruction, by name; this one has an empty name."""
         below = sorted(self.path.iterdir()) if self.path.is_dir() else []
         folders = {"": self} | {folder.name: RunFolder(folder) for folder in below if folder.is_dir()}
         return {name: folder for name, folder in folders.items() if folder.reconstruction.is_file()}
 
     def load_reconstruction(self) -> Reconstruction:
-        """Load what the attack found."""
+        """Load the result of the attack."""
         return Reconstruction.load(self.reconstruction)
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Make the folder and make sure that it can be written; leave no trace of it if the work writes nothing."""
+        """Create the folder and check that it is writable; remove it again if the block writes nothing."""
         made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.path):
                 pass
         except OSError as error:
-            raise ExhumeError(f"{self.path} cannot be written ({error.strerror}); choose another --out.") from error
-        for half in self.path.glob(".*.*.*"):  # what a killed command was about to write
+            raise ExhumeError(f"{self.path} cannot be written ({error.strerror}); choose another folder.") from error
+        for half in self.path.glob(".*.*.*"):  # files that a killed command had begun to write
             if half.is_file() and half.suffixes[-2:-1] in ([".safetensors"], [".json"], [".html"], [".png"], [".svg"]):
                 half.unlink(missing_ok=True)
         try:
@@ -116,21 +124,21 @@ class RunFolder:
                 if folder.is_dir() and not any(folder.iterdir()):
                     folder.rmdir()
 
-    def forget(self, work: str) -> None:
-        """Remove the state of finished work."""
+    def remove_checkpoint(self, work: str) -> None:
+        """Remove the checkpoint of finished work."""
         checkpoint = self.checkpoint(work)
         checkpoint.unlink(missing_ok=True)
         if checkpoint.parent.is_dir() and not any(checkpoint.parent.iterdir()):
             checkpoint.parent.rmdir()
 
     def clear_attack(self) -> None:
-        """Remove what an earlier attack left, which is not about the network or the attack that comes now."""
-        forget(self.reconstruction)
-        self.result.unlink(missing_ok=True)
+        """Remove the result of an earlier attack and its evaluation."""
+        for file in (self.request, self.reconstruction, self.result):  # the request first: it vouches for the others
+            file.unlink(missing_ok=True)
         self.clear_audit()
 
     def clear_audit(self) -> None:
-        """Remove what an earlier evaluation left."""
+        """Remove the audit of an earlier result."""
         for file in (self.audit, self.report):
             file.unlink(missing_ok=True)
         shutil.rmtree(self.figures, ignore_errors=True)

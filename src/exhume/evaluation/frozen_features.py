@@ -1,0 +1,68 @@
+"""Attacks on a network above frozen layers recover features; so the data is turned into features to compare with."""
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from exhume.clues.clues import clues_of
+from exhume.core.errors import DataError, Refusal
+from exhume.records import AttackerView, Dataset, Reconstruction, Split
+
+
+def in_units_of(found: Reconstruction, data: Dataset, view: AttackerView | None) -> Dataset:
+    """Return the data in the units of the reconstruction: as it is, or as inputs of the first trained layer.
+
+    Raises:
+        DataError: when the reconstruction holds neither inputs like those of the data nor features of them.
+    """
+    shape = tuple(found.inputs.shape[1:])
+    if shape == data.input_shape:
+        return data
+    if view is not None and view.input_shape == data.input_shape:
+        try:
+            features = as_layer_inputs(data, view, clues_of(view).require_first_layer().name)
+        except Refusal:  # no trained layer can be read, so there are no features either
+            features = data
+        if shape == features.input_shape:
+            return features
+    raise DataError(
+        f"The reconstruction holds inputs of shape {shape}, the data set {data.name} of shape {data.input_shape}."
+    )
+
+
+def as_layer_inputs(data: Dataset, view: AttackerView, layer: str) -> Dataset:
+    """Return the data as inputs of a layer of the network, flat and without a range."""
+
+    def to_features(split: Split) -> Split:
+        return replace(split, inputs=layer_inputs(view, layer, split.inputs))
+
+    return replace(
+        data,
+        name=f"{data.name}, as layer {layer} sees it",
+        train=to_features(data.train),
+        holdout=to_features(data.holdout),
+        test=None,
+        bounds=None,
+        offset=None,
+        features=None,
+    )
+
+
+def layer_inputs(
+    view: AttackerView, layer: str, inputs: Float[Tensor, "example ..."]
+) -> Float[Tensor, "example feature"]:
+    """Return what a layer of the released network reads for these inputs."""
+    model = view.module(view.final)
+    like = next(weight for weight in view.final.values() if weight.is_floating_point())
+    # Not every network takes an empty batch; one example in its place tells the number of features.
+    batch = inputs if len(inputs) else inputs.new_zeros(1, *view.input_shape)
+    seen: list[Tensor] = []
+    handle = model.get_submodule(layer).register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
+    try:
+        with torch.no_grad():
+            model(view.to_model(batch.to(like)))
+    finally:
+        handle.remove()
+    return seen[0].reshape(len(batch), -1)[: len(inputs)].cpu().to(inputs.dtype)
