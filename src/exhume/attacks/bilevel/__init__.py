@@ -1,4 +1,4 @@
-"""Bilevel: inputs that, trained on, give these weights."""
+"""Bilevel: find inputs on which training gives these weights."""
 
 from exhume.attacks.bilevel.bilevel import Bilevel
 

@@ -1,4 +1,4 @@
-"""InfiniteWidth: recovery from an infinitely wide network."""
+"""InfiniteWidth: recover inputs from the outputs of a very wide network."""
 
 from exhume.attacks.infinite_width.infinite_width import InfiniteWidth
 

@@ -1,9 +1,10 @@
-"""Points where the edges of many units meet: training inputs, exactly, from the final weights alone.
+"""Points where the edges of many units meet: exact training inputs from the final weights alone.
 
-A ReLU network that gradient flow has led to rest keeps many training inputs exactly on the edge of first-layer units,
-where ``w_k·x + b_k = 0``: the derivative of a ReLU jumps there, and a unit is held in place by inputs on both sides.
-With ``n`` searched dimensions ``n`` edges meet somewhere anyway; a point on many more of them is no accident. An
-approximate candidate shows which edges those are, and where they meet is the input itself.
+The *edge* of a first-layer unit is the hyperplane ``w_k·x + b_k = 0`` where its ReLU switches. A ReLU network that
+gradient flow has brought to rest keeps many training inputs exactly on edges: the derivative of a ReLU jumps there, and
+inputs on both sides hold the unit in place. In ``n`` searched dimensions any ``n`` edges meet somewhere; a point on
+many more edges is no coincidence. An approximate candidate shows which edges are close, and the point where these meet
+is the input itself.
 """
 
 import math
@@ -20,153 +21,154 @@ from exhume.records import AttackerView
 
 Points = Float[Tensor, "point free"]
 
-WIDTHS = (0.03, 0.1)
-"""How far edges may be from a start to attract it, relative to the median distance of edges."""
-MET = 1e-3
-"""A point this close to an edge, on the same scale, lies on it."""
+REACHES = (0.03, 0.1)
+"""Distances within which edges attract a starting point, in units of the median distance of edges from the starts."""
+ON_EDGE = 1e-3
+"""Largest distance, in the same unit, of a point from an edge that it lies on."""
 ROUNDS = 60
+"""Rounds of re-weighted least squares per starting point."""
 DAMPING = 0.03
-FAINT = 0.01
-"""Units that contribute less than this part of the strongest one are nobody's edge: they may have died anywhere."""
-SAME = 1e-5
-"""Edges whose normals and offsets differ by less are one."""
-PLENTY = 10
-"""Units a dimension, below which too few edges can meet to tell anything: what then met was no training input."""
-CHANCE = 1.5
-"""By which a count of edges must exceed the highest count of shuffled edges."""
+"""Initial damping of the least squares; it shrinks with the reach."""
+WEAK = 0.01
+"""Units below this fraction of the largest contribution are ignored: unused units may have their edge anywhere."""
+SAME_EDGE = 1e-5
+"""Edges whose normals and offsets have a cosine above one minus this value are the same."""
+UNITS_PER_DIMENSION = 10
+"""Units per searched dimension below which the search is skipped: where they were fewer, meeting points were wrong."""
+ABOVE_CHANCE = 1.5
+"""Factor by which the edges through a point must outnumber those through any point found among shuffled edges."""
 FIXED = 0.01
-"""The least sum of squared cosines between any direction and the edges of a point that fix it in that direction."""
-APART = 0.1
-"""Points closer than this, on the scale of edges, are one."""
-WORK = 2e12
-"""Multiplications that the search may take, a few minutes of one CPU core; starts beyond it are left out."""
-SLICE = 2**24
-"""Numbers that a slice of candidates may take at once."""
+"""Least sum of squared cosines, over the edges of a point, with any direction for the point to be determined."""
+SAME_POINT = 0.1
+"""Points closer than this, in units of the median distance of edges, are the same."""
+MOST_OPERATIONS = 2e12
+"""Multiplications that the search may take, a few minutes of one CPU core; starting points beyond it are left out."""
+NUMBERS_AT_ONCE = 2**24
+"""Size of the largest intermediate tensor, in numbers; starting points are searched in parts of this size."""
 
 
 @dataclass(frozen=True)
 class Edges:
-    """Where first-layer units switch, as hyperplanes of the searched space."""
+    """The hyperplanes where first-layer units switch, in coordinates of the searched space."""
 
     normals: Float[Tensor, "unit free"]
-    """Of unit length."""
+    """Vectors of unit length."""
     offsets: Float[Tensor, " unit"]
 
     @classmethod
     def of(cls, view: AttackerView, space: SearchSpace) -> "Edges | None":
-        """Return the distinct edges of units that contribute; None where there are no edges, or too few."""
+        """Return the distinct edges of the units that contribute; None where there are none or too few."""
         stack = dense_stack(view.model)
         if stack is None or stack.activation != "relu" or stack.input_size != view.input_size:
             return None
         first, second = stack.layers[0], stack.layers[1]
         weight = view.final[first.weight].double()
-        strength = weight.norm(dim=1) * view.final[second.weight].double().norm(dim=0)
-        live = strength > FAINT * strength.max()
-        normals, offsets = weight[live], weight.new_zeros(int(live.sum()))
+        contribution = weight.norm(dim=1) * view.final[second.weight].double().norm(dim=0)
+        used = contribution > WEAK * contribution.max()
+        normals, offsets = weight[used], weight.new_zeros(int(used.sum()))
         if first.bias is not None:
-            offsets = view.final[first.bias].double()[live] / first.weight_scale
+            offsets = view.final[first.bias].double()[used] / first.weight_scale
         if space.basis is not None:
             inside = normals @ space.basis.to(normals)
             offsets = offsets if space.constant is None else offsets + inside[:, -1] * space.constant
             normals = inside[:, : space.dimension]
         lengths = normals.norm(dim=1)
         normals, offsets, lengths = (part[lengths > 0] for part in (normals, offsets, lengths))
-        edges = cls(normals / lengths[:, None], offsets / lengths).distinct()
-        return edges if len(edges.offsets) > PLENTY * space.dimension else None
+        edges = cls(normals / lengths[:, None], offsets / lengths).without_duplicates()
+        return edges if len(edges.offsets) > UNITS_PER_DIMENSION * space.dimension else None
 
-    def distinct(self) -> "Edges":
-        """Return every edge once: units that learned the same share theirs, and would count twice."""
+    def without_duplicates(self) -> "Edges":
+        """Return every edge once: units that learned the same weights share an edge, which would count twice."""
         both = torch.cat([self.normals, self.offsets[:, None]], 1)
         both = both / both.norm(dim=1, keepdim=True)
-        alike = (1 - (both @ both.T).abs() < SAME).triu(1).any(0)
-        return Edges(self.normals[~alike], self.offsets[~alike])
+        is_repeated = (1 - (both @ both.T).abs() < SAME_EDGE).triu(1).any(0)
+        return Edges(self.normals[~is_repeated], self.offsets[~is_repeated])
 
-    def shuffled(self, generator: torch.Generator) -> "Edges":
-        """Return edges of the same directions that meet nowhere on purpose."""
+    def with_shuffled_offsets(self, generator: torch.Generator) -> "Edges":
+        """Return edges with the same directions that meet only by chance."""
         order = torch.randperm(len(self.offsets), generator=generator).to(self.offsets.device)
         return replace(self, offsets=self.offsets[order])
 
-    def heights(self, points: Points) -> Float[Tensor, "point unit"]:
+    def signed_distances(self, points: Points) -> Float[Tensor, "point unit"]:
         """Return the signed distance of every point from every edge."""
         return points @ self.normals.T + self.offsets
 
-    def scale(self, points: Points) -> float:
-        """Return how far edges usually are."""
-        return float(self.heights(points).abs().median())
+    def median_distance(self, points: Points) -> float:
+        """Return the median distance between the points and the edges, the unit of all tolerances here."""
+        return float(self.signed_distances(points).abs().median())
 
-    def met(self, points: Points, scale: float) -> Int[Tensor, " point"]:
-        """Count the edges that every point lies on."""
-        return (self.heights(points).abs() < MET * scale).sum(1)
+    def count_through(self, points: Points, scale: float) -> Int[Tensor, " point"]:
+        """Count the edges that each point lies on."""
+        return (self.signed_distances(points).abs() < ON_EDGE * scale).sum(1)
 
-    def determine(self, points: Points, scale: float) -> Bool[Tensor, " point"]:
-        """Tell which points the edges they lie on fix in every direction."""
-        on = (self.heights(points).abs() < MET * scale).to(points)
-        spread = torch.einsum("pu,ui,uj->pij", on, self.normals, self.normals)
-        is_fixed: Tensor = torch.linalg.eigvalsh(spread)[:, 0] >= FIXED
+    def are_determined(self, points: Points, scale: float) -> Bool[Tensor, " point"]:
+        """Return whether the edges through each point fix it in every direction."""
+        is_on = (self.signed_distances(points).abs() < ON_EDGE * scale).to(points)
+        moments = torch.einsum("pu,ui,uj->pij", is_on, self.normals, self.normals)
+        is_fixed: Tensor = torch.linalg.eigvalsh(moments)[:, 0] >= FIXED
         return is_fixed
 
-    def meeting(self, starts: Points, width: float) -> Points:
-        """Move every start to where most of the edges around it meet.
+    def move_to_meeting_points(self, starts: Points, reach: float) -> Points:
+        """Move every starting point to where most of the edges around it meet.
 
-        Iteratively re-weighted least squares by a loss that forgets distant edges (Geman and McClure 1985), whose reach
-        shrinks from ``width`` to what counts as met.
+        Uses iteratively re-weighted least squares with a loss that ignores distant edges (Geman and McClure 1985),
+        while the reach shrinks from ``reach`` to a tenth of ``ON_EDGE``.
         """
-        points, last = starts, 0.1 * MET * self.scale(starts)
+        points, last = starts, 0.1 * ON_EDGE * self.median_distance(starts)
         identity = torch.eye(self.normals.shape[1], dtype=starts.dtype, device=starts.device)
         for round_number in range(ROUNDS):
-            reach = width * (last / width) ** (round_number / (ROUNDS - 1))
-            heights = self.heights(points)
-            weights = (reach**2 / (heights.square() + reach**2)).square()
+            within = reach * (last / reach) ** (round_number / (ROUNDS - 1))
+            distances = self.signed_distances(points)
+            weights = (within**2 / (distances.square() + within**2)).square()
             curvature = torch.einsum("pu,ui,uj->pij", weights, self.normals, self.normals)
-            curvature = curvature + DAMPING * reach / width * identity
-            points = points - torch.linalg.solve(curvature, (weights * heights) @ self.normals)
+            curvature = curvature + DAMPING * within / reach * identity
+            points = points - torch.linalg.solve(curvature, (weights * distances) @ self.normals)
         return points
 
 
 @dataclass(frozen=True, kw_only=True)
-class Meetings:
-    """Points on more edges than chance explains, the most first, each once."""
+class MeetingPoints:
+    """Distinct points on more edges than chance explains, those on most edges first."""
 
     points: Points
     counts: Int[Tensor, " point"]
-    """How many edges meet there."""
+    """Number of edges through each point."""
     determined: Bool[Tensor, " point"]
-    """Whether those edges leave no direction open. All points between two inputs lie on the edges the two share."""
+    """Whether these edges fix the point in every direction. Points between two inputs lie on the edges both share."""
     starts: Int[Tensor, " point"]
-    """Which start led to each."""
+    """Index of the starting point that led to each."""
 
-    def take(self, chosen: Bool[Tensor, " point"]) -> "Meetings":
-        """Return some of the points."""
-        return Meetings(**{one.name: getattr(self, one.name)[chosen] for one in fields(self)})
+    def take(self, chosen: Bool[Tensor, " point"]) -> "MeetingPoints":
+        """Return the chosen points."""
+        return MeetingPoints(**{field.name: getattr(self, field.name)[chosen] for field in fields(self)})
 
 
-def meetings(edges: Edges, starts: Points, generator: torch.Generator) -> Meetings:
-    """Look where edges meet around the starts, and keep what the same search does not find among shuffled edges.
+def find_meeting_points(edges: Edges, starts: Points, generator: torch.Generator) -> MeetingPoints:
+    """Find points near the starts where more edges meet than the same search finds among shuffled edges.
 
-    The most promising starts come first: where there are more than can be followed, the others are left out.
+    The most promising starts come first; those beyond ``MOST_OPERATIONS`` are left out.
     """
-    each = 2 * len(WIDTHS) * ROUNDS * len(edges.offsets) * starts.shape[1] ** 2
-    starts = starts[: max(1, int(WORK / each))]
-    scale = edges.scale(starts)
-    null = edges.shuffled(generator)
-    chance = max(int(null.met(points, scale).max()) for points in _searched(null, starts, scale))
-    points = torch.cat(_searched(edges, starts, scale))
-    counts = edges.met(points, scale)
-    least = math.ceil(CHANCE * max(chance, starts.shape[1]))
+    operations = 2 * len(REACHES) * ROUNDS * len(edges.offsets) * starts.shape[1] ** 2
+    starts = starts[: max(1, int(MOST_OPERATIONS / operations))]
+    scale = edges.median_distance(starts)
+    null = edges.with_shuffled_offsets(generator)
+    by_chance = int(null.count_through(_search(null, starts, scale), scale).max())
+    points = _search(edges, starts, scale)
+    counts = edges.count_through(points, scale)
+    least = math.ceil(ABOVE_CHANCE * max(by_chance, starts.shape[1]))
     order = counts.argsort(descending=True, stable=True)[: int((counts >= least).sum())]
-    kept = [
-        place
-        for place, _ in suppress_neighbours(order, lambda place: (points - points[place]).norm(dim=1) <= APART * scale)
-    ]
-    found = points[kept]
-    return Meetings(
-        points=found,
+    groups = suppress_neighbours(order, lambda one: (points - points[one]).norm(dim=1) <= SAME_POINT * scale)
+    kept = torch.tensor([one for one, _ in groups], dtype=torch.long, device=starts.device)
+    return MeetingPoints(
+        points=points[kept],
         counts=counts[kept],
-        determined=edges.determine(found, scale),
-        starts=torch.tensor(kept, dtype=torch.long, device=starts.device) % len(starts),
+        determined=edges.are_determined(points[kept], scale),
+        starts=kept % len(starts),
     )
 
 
-def _searched(edges: Edges, starts: Points, scale: float) -> list[Points]:
-    size = max(1, SLICE // (len(edges.offsets) * starts.shape[1]))
-    return [edges.meeting(part, width * scale) for width in WIDTHS for part in torch.split(starts, size)]
+def _search(edges: Edges, starts: Points, scale: float) -> Points:
+    """Return where every start leads, once per reach."""
+    size = max(1, NUMBERS_AT_ONCE // (len(edges.offsets) * starts.shape[1]))
+    parts = torch.split(starts, size)
+    return torch.cat([edges.move_to_meeting_points(part, reach * scale) for reach in REACHES for part in parts])

@@ -1,7 +1,8 @@
-"""How a candidate weighs in: from its multipliers to the duals of its outputs, with the way back for gradients.
+"""Multipliers: how much each candidate contributes, as duals of its outputs, with their derivatives.
 
-At a stationary point the weights are ``θ = Σ_j Σ_c d_jc ∇θ f_c(x_j)``. What the duals ``d`` may be is what the training
-was: signed margins after a long training on a cross-entropy, anything under weight decay, or slopes of a known loss.
+At a stationary point the weights are ``θ = Σ_j Σ_c d_jc ∇θ f_c(x_j)``. The training determines which duals ``d`` are
+possible: signed margins after a long training on a cross-entropy, any duals under weight decay, or the derivatives of a
+known loss.
 """
 
 from collections.abc import Callable
@@ -16,12 +17,12 @@ from exhume.clues.known_loss import UserLoss
 
 Inputs = Float[Tensor, "candidate value"]
 Raw = Float[Tensor, "..."]
-"""What is optimised in place of duals."""
+"""The variables that are optimised in place of duals."""
 Duals = Float[Tensor, "candidate output"]
 Network = Callable[[Tensor], Tensor]
-"""From inputs to outputs, one row a candidate."""
-Pull = Callable[[Tensor], tuple[Tensor | None, Tensor]]
-"""From a gradient by duals to gradients by inputs (None: there is none) and by what is optimised."""
+"""Map inputs to outputs, one row per candidate."""
+Pullback = Callable[[Tensor], tuple[Tensor | None, Tensor]]
+"""Map a gradient by duals to the gradients by inputs (None where duals do not depend on them) and by raw variables."""
 
 
 @runtime_checkable
@@ -29,79 +30,84 @@ class Multipliers(Protocol):
     """A family of duals."""
 
     def shape(self, candidates: int, outputs: int) -> tuple[int, ...]:
-        """Return the shape of what is optimised."""
+        """Return the shape of the raw variables."""
         ...
 
-    def duals(self, network: Network, inputs: Inputs, raw: Raw) -> tuple[Duals, Pull]:
-        """Return the duals of every candidate, and the way back."""
+    def duals(self, network: Network, inputs: Inputs, raw: Raw) -> tuple[Duals, Pullback]:
+        """Return the duals of every candidate and their pullback."""
         ...
 
     def penalty(self, raw: Raw, floor: Float[Tensor, ""]) -> tuple[Float[Tensor, ""], Raw]:
-        """Return what infeasible multipliers cost, and its gradient."""
+        """Return the penalty on infeasible multipliers and its gradient."""
         ...
 
     def draw(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """Draw first guesses."""
+        """Draw initial raw variables."""
         ...
+
+
+class _Unconstrained:
+    """Multipliers whose every value is feasible."""
+
+    def penalty(self, raw: Raw, floor: Float[Tensor, ""]) -> tuple[Float[Tensor, ""], Raw]:
+        """Return zero and a zero gradient."""
+        return raw.new_zeros(()), torch.zeros_like(raw)
 
 
 @dataclass(frozen=True)
 class MarginMultipliers:
-    """``λ_j ≥ 0`` times the gradient of candidate ``j``'s margin, under a fixed label for each.
+    """``λ_j ≥ 0`` times the gradient of candidate ``j``'s margin, with a fixed label per candidate.
 
-    The margin is ``y·f`` of one output (Haim et al. 2022, Eq. 3) and ``f_y − max_{c≠y} f_c`` of several (Buzaglo et al.
-    2023, Eq. 7). Multipliers below a floor are penalised, since a candidate without weight would never move again.
+    The margin is ``y·f`` for one output (Haim et al. 2022, Eq. 3) and ``f_y − max_{c≠y} f_c`` for several (Buzaglo et
+    al. 2023, Eq. 7). Multipliers below a floor are penalised, since a candidate with multiplier zero would never move.
     """
 
     labels: Int[Tensor, " candidate"]
-    """Class indices; of one output, 0 for −1 and 1 for +1."""
+    """Class indices; with one output, 0 stands for −1 and 1 for +1."""
 
     def shape(self, candidates: int, outputs: int) -> tuple[int, ...]:
-        """Return one multiplier a candidate."""
+        """Return the shape of one multiplier per candidate."""
         return (candidates,)
 
-    def duals(self, network: Network, inputs: Inputs, raw: Raw) -> tuple[Duals, Pull]:
-        """Return ``λ`` times the direction of each margin; the best other class is looked up, not differentiated."""
-        towards = margin_directions(network(inputs), self.labels)
-        return raw[:, None] * towards, lambda gradient: (None, (gradient * towards).sum(-1))
+    def duals(self, network: Network, inputs: Inputs, raw: Raw) -> tuple[Duals, Pullback]:
+        """Return ``λ`` times the gradient of each margin by the outputs; the runner-up class counts as constant."""
+        directions = margin_directions(network(inputs), self.labels)
+        return raw[:, None] * directions, lambda gradient: (None, (gradient * directions).sum(-1))
 
     def penalty(self, raw: Raw, floor: Float[Tensor, ""]) -> tuple[Float[Tensor, ""], Raw]:
-        """Return the squares of what falls short of the floor."""
-        short = (floor - raw).relu()
-        return short.square().sum(), -2 * short
+        """Return the sum of squared shortfalls from the floor, and its gradient."""
+        shortfall = (floor - raw).relu()
+        return shortfall.square().sum(), -2 * shortfall
 
     def draw(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """Draw evenly from 0 to 1."""
+        """Draw uniformly from 0 to 1."""
         return torch.rand(shape, generator=generator)
 
 
 @dataclass(frozen=True)
-class FreeMultipliers:
-    """Any sign and size, one an output: enough for every loss with weight decay, known or not."""
+class FreeMultipliers(_Unconstrained):
+    """One multiplier of any sign and size per output: possible for every loss with weight decay, known or not."""
 
     def shape(self, candidates: int, outputs: int) -> tuple[int, ...]:
-        """Return one multiplier a candidate and output."""
+        """Return the shape of one multiplier per candidate and output."""
         return (candidates, outputs)
 
-    def duals(self, network: Network, inputs: Inputs, raw: Raw) -> tuple[Duals, Pull]:
-        """Return the multipliers as they are."""
+    def duals(self, network: Network, inputs: Inputs, raw: Raw) -> tuple[Duals, Pullback]:
+        """Return the multipliers themselves."""
         return raw, lambda gradient: (None, gradient)
 
-    def penalty(self, raw: Raw, floor: Float[Tensor, ""]) -> tuple[Float[Tensor, ""], Raw]:
-        """Return nothing: every value is feasible."""
-        return raw.new_zeros(()), torch.zeros_like(raw)
-
     def draw(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """Draw unit normals."""
+        """Draw standard normal values."""
         return torch.randn(shape, generator=generator)
 
 
 @dataclass(frozen=True)
-class TiedMultipliers:
-    """``−s·eʳ·∂ℓ(f(x_j), y_j)/∂f``: the slopes of a known loss under guessed targets, with one strength for all.
+class TiedMultipliers(_Unconstrained):
+    """``−s·eʳ·∂ℓ(f(x_j), y_j)/∂f``: derivatives of a known loss under guessed targets, with one strength for all.
 
-    Then the weights' equation says that the gradient of the training loss with weight decay vanishes. The strength is
-    one over the weight decay and the number of examples; an attacker who does not know both starts from a guess.
+    The stationarity equation then states that the gradient of the training loss with weight decay vanishes. The
+    strength is ``1/(N·w)`` for ``N`` examples and weight decay ``w``; an attacker who does not know both starts from a
+    guess, which the search corrects.
     """
 
     loss: UserLoss
@@ -109,29 +115,25 @@ class TiedMultipliers:
     strength: float = 1.0
 
     def shape(self, candidates: int, outputs: int) -> tuple[int, ...]:
-        """Return one strength for all, as a logarithm."""
+        """Return the shape of one log-strength for all candidates."""
         return (1,)
 
-    def duals(self, network: Network, inputs: Inputs, raw: Raw) -> tuple[Duals, Pull]:
-        """Return the slopes at the candidates as they are now; moving a candidate moves its slope."""
+    def duals(self, network: Network, inputs: Inputs, raw: Raw) -> tuple[Duals, Pullback]:
+        """Return the negative derivatives of the loss at the candidates, which change as the candidates move."""
 
-        def slopes(at: Tensor) -> Tensor:
-            falls: Tensor = -len(at) * torch.func.grad(self.loss)(network(at), self.targets)
-            return falls
+        def negative_slopes(at: Tensor) -> Tensor:
+            slopes: Tensor = -len(at) * torch.func.grad(self.loss)(network(at), self.targets)
+            return slopes
 
-        steep, pull = torch.func.vjp(slopes, inputs)[:2]
+        slopes, pull = torch.func.vjp(negative_slopes, inputs)[:2]
         strength = self.strength * raw.exp()
-        return strength * steep, lambda gradient: (
+        return strength * slopes, lambda gradient: (
             pull(strength * gradient)[0],
-            (strength * gradient * steep).sum()[None],
+            (strength * gradient * slopes).sum()[None],
         )
 
-    def penalty(self, raw: Raw, floor: Float[Tensor, ""]) -> tuple[Float[Tensor, ""], Raw]:
-        """Return nothing: every strength is feasible."""
-        return raw.new_zeros(()), torch.zeros_like(raw)
-
     def draw(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """Start with the strength as it was given."""
+        """Return zeros: the search starts with the given strength."""
         return torch.zeros(shape)
 
 
@@ -146,6 +148,6 @@ def margin_directions(
     if outputs.shape[1] == 1:
         return (2 * labels[:, None] - 1).to(outputs)
     classes = torch.arange(outputs.shape[1], device=outputs.device)
-    own = classes == labels[:, None]
-    rival = classes == outputs.masked_fill(own, -torch.inf).argmax(1)[:, None]
-    return own.to(outputs) - rival.to(outputs)
+    is_own = classes == labels[:, None]
+    is_rival = classes == outputs.masked_fill(is_own, -torch.inf).argmax(1)[:, None]
+    return is_own.to(outputs) - is_rival.to(outputs)

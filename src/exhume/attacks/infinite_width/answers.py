@@ -1,0 +1,49 @@
+"""The change of a network's outputs by training, as a function that can only be evaluated."""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from exhume.models.tangent import outputs_of, response
+from exhume.records import AttackerView
+
+Answers = Callable[
+    [Float[Tensor, "candidate value"]],
+    tuple[
+        Float[Tensor, "candidate output"],
+        Callable[[Float[Tensor, "candidate output"]], Float[Tensor, "candidate value"]],
+    ],
+]
+"""Map inputs to the change of the network's outputs, and to its pullback: from a cotangent of outputs to inputs."""
+
+
+def change_of_outputs(view: AttackerView) -> Answers:
+    """Return ``f(x) − f0(x)`` for the network of a view with initial weights."""
+    assert view.initial is not None
+    initial, model = view.initial, view.module(view.final)
+    change = {name: view.final[name] - initial[name] for name in view.final}
+
+    def difference(inputs: Tensor) -> Tensor:
+        shaped = inputs.reshape(len(inputs), *view.input_shape)
+        if view.linearised:
+            return response(model, initial, shaped, change)[1]
+        return outputs_of(model, view.final, shaped) - outputs_of(model, initial, shaped)
+
+    def answers(
+        inputs: Float[Tensor, "candidate value"],
+    ) -> tuple[
+        Float[Tensor, "candidate output"],
+        Callable[[Float[Tensor, "candidate output"]], Float[Tensor, "candidate value"]],
+    ]:
+        with torch.enable_grad():
+            inputs = inputs.detach().requires_grad_()
+            outputs = difference(inputs)
+
+        def pull(cotangent: Tensor) -> Tensor:
+            return torch.autograd.grad(outputs, inputs, cotangent)[0]
+
+        return outputs.detach(), pull
+
+    return answers
