@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 
 from exhume import load
-from exhume.attacks.infinite_width.infinite_width import Rounds, embedding_of, match_embedding
+from exhume.attacks.infinite_width.embedding import Embedding
+from exhume.attacks.infinite_width.rounds import Rounds, match_embedding
 from exhume.evaluation.distances import squared_distances
 from exhume.evaluation.matching import match
 from exhume.kernels import InfiniteNTK, KernelRegression
@@ -35,7 +36,7 @@ def measure(source: str, size: int, seed: int) -> dict[str, object]:
         torch.rand(size, 1, generator=generator).double() - 0.5,
     )
     began = time.perf_counter()
-    problem = embedding_of(network.kernel, network.with_vjp, start[0], radius)
+    problem = Embedding.of(network.kernel, network.with_vjp, start[0], radius)
     end = match_embedding(problem, start, Rounds(), generator=generator)
     seconds = time.perf_counter() - began
     distances = squared_distances(problem.inputs(end.variables[0]), images) / flat.shape[1]

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError, asdict, fields, replace
 from typing import Annotated, Literal
 
@@ -21,6 +22,7 @@ class Outer:
     low: float = 0.0
     high: float = 1.0
     inner: Inner | None = None
+    either: Literal["mean", "sum"] | Callable[[], int] | None = None
 
     def __post_init__(self) -> None:
         if self.low > self.high:
@@ -29,7 +31,7 @@ class Outer:
 
 def test_values_behave_like_frozen_dataclasses() -> None:
     made = Outer(steps=3, inner=Inner(size=2))
-    assert repr(made) == "Outer(steps=3, rate=0.1, keep='best', low=0.0, high=1.0, inner=Inner(size=2))"
+    assert repr(made) == "Outer(steps=3, rate=0.1, keep='best', low=0.0, high=1.0, inner=Inner(size=2), either=None)"
     assert replace(made, steps=4).steps == 4
     assert [one.name for one in fields(Outer)][:2] == ["steps", "rate"]
     assert asdict(made)["inner"] == {"size": 2}
@@ -45,6 +47,7 @@ def test_values_behave_like_frozen_dataclasses() -> None:
         ({"steps": 0}, "Outer: steps should be greater than 0, not 0."),
         ({"steps": 2.5}, "Outer: steps should be a valid integer"),
         ({"rate": float("nan")}, "Outer: rate should be a finite number"),
+        ({"either": "other"}, "Outer: either should be 'mean' or 'sum', not 'other'."),
         ({"keep": "worst"}, "Outer: keep should be 'best' or 'all', not 'worst'."),
         ({"stpes": 3}, "Outer has no setting 'stpes'."),
         ({"low": 2.0}, "Outer needs low below high."),

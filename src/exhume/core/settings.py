@@ -42,7 +42,7 @@ def settings(cls: type[T]) -> type[T]:
 def describe_problem(name: str, error: ValidationError) -> str:
     """Return the first problem of a validation as one sentence."""
     first = error.errors(include_url=False)[0]
-    place = ".".join(str(part) for part in first["loc"])
+    place = ".".join(str(part) for part in first["loc"] if "[" not in str(part))  # no tags of unions
     if first["type"] == "unexpected_keyword_argument":
         return f"{name} has no setting {place!r}."
     if first["type"] == "missing":

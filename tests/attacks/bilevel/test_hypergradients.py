@@ -11,7 +11,7 @@ from torch import nn
 import exhume
 from exhume.attacks.bilevel.hypergradients import Implicit, TrainingProblem, Unrolled, conjugate_gradients, one_step
 from exhume.attacks.stationarity.multipliers import TiedMultipliers
-from exhume.attacks.stationarity.problem import KktProblem
+from exhume.attacks.stationarity.problem import StationarityProblem
 from exhume.clues.search_space import SearchSpace
 from exhume.models.convnet import ConvNet
 from exhume.records import AttackerView
@@ -117,7 +117,7 @@ def test_one_step_is_the_tied_stationarity_residual(network):
         model=problem.model, final={**problem.named(start), **problem.fixed}, input_shape=problem.input_shape
     )
     tied = TiedMultipliers(problem.loss, problem.targets, 1 / (len(inputs) * DECAY))
-    kkt = KktProblem.of(view, SearchSpace(inputs.shape[1]), tied, dtype=torch.float64)
+    kkt = StationarityProblem.of(view, SearchSpace(inputs.shape[1]), tied, dtype=torch.float64)
     duals = kkt.duals(inputs, torch.zeros(1, dtype=torch.float64))
     value = kkt.sums.squared_residual(kkt.target, inputs, duals[None])[0]
     assert float(left @ left) == pytest.approx(float(value), rel=1e-9)
@@ -160,7 +160,7 @@ def test_work_that_cannot_stop_early_ends_in_the_same_place(monkeypatch):
     cotangent = torch.ones_like(start)
     weights, pullback = lower(problem, start, inputs)
     gradient = pullback(cotangent)
-    monkeypatch.setattr("exhume.attacks.bilevel.hypergradients.can_look", lambda _: False)
+    monkeypatch.setattr("exhume.attacks.bilevel.hypergradients.can_read", lambda _: False)
     blind, blind_pullback = lower(problem, start, inputs)
     assert torch.allclose(blind, weights, atol=1e-9)
     assert torch.allclose(blind_pullback(cotangent), gradient, atol=1e-7)

@@ -30,13 +30,13 @@ LABELS = torch.arange(9) % 3
 
 
 def test_noise_lies_around_what_the_network_sees_as_zero(view):
-    drawn = Noise(spread=0.1).draw(view, LABELS, generator())
+    drawn = Noise(init_std=0.1).draw(view, LABELS, generator())
     seen = view.to_model(drawn)
     assert drawn.shape == (9, 1, 8, 8)
     assert abs(float(seen.mean())) < 0.02
     assert float(seen.std()) == pytest.approx(0.1, rel=0.1)
-    assert torch.equal(drawn, Noise(spread=0.1).draw(view, LABELS, generator()))
-    assert not torch.equal(drawn, Noise(spread=0.1).draw(view, LABELS, generator(1)))
+    assert torch.equal(drawn, Noise(init_std=0.1).draw(view, LABELS, generator()))
+    assert not torch.equal(drawn, Noise(init_std=0.1).draw(view, LABELS, generator(1)))
 
 
 def test_images_come_in_the_order_of_the_labels_each_once(view, data):
@@ -77,12 +77,12 @@ def test_mixtures_nest_and_know_what_an_attacker_could_have(data):
     assert not fair.is_oracle
     assert Mixture(first=fair, second=ground_truth(data), share=0.9).is_oracle
     assert Mixture(first=Noise(), second=Noise(), share=0.5).size is None
-    with pytest.raises(ExhumeError, match="between 0 and 1"):
+    with pytest.raises(ExhumeError, match="share should be less than or equal to 1"):
         Mixture(first=Noise(), second=Noise(), share=1.5)
 
 
 def test_a_start_is_named_by_its_repr(data):
-    assert repr(Noise(spread=0.3)) == "Noise(spread=0.3)"
+    assert repr(Noise(init_std=0.3)) == "Noise(init_std=0.3)"
     assert "'ground truth', 9 of them" in repr(ground_truth(data))
     assert repr(ground_truth(data)) != repr(another_partition(data))
     assert ground_truth(data) == ground_truth(data)

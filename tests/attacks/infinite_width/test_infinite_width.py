@@ -9,15 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exhume import MLP, ConvNet, Refusal, load, train
-from exhume.attacks.infinite_width.embedding import Embedding, Missing, most_missing
-from exhume.attacks.infinite_width.infinite_width import (
-    InfiniteWidth,
-    Rounds,
-    change_of,
-    embedding_of,
-    match_embedding,
-    relocated,
-)
+from exhume.attacks.infinite_width.answers import change_of_outputs
+from exhume.attacks.infinite_width.embedding import Embedding
+from exhume.attacks.infinite_width.infinite_width import InfiniteWidth
+from exhume.attacks.infinite_width.missing import Missing, find_missing_input
+from exhume.attacks.infinite_width.rounds import Rounds, match_embedding, relocate_candidates
 from exhume.core.errors import ExhumeError
 from exhume.evaluation.distances import squared_distances
 from exhume.evaluation.matching import match
@@ -40,7 +36,7 @@ def attack(network, candidates, radius, seed=0, **rounds):
         0.2 * torch.randn(candidates, size, generator=generator).double(),
         (torch.rand(candidates, network.duals.shape[1], generator=generator) - 0.5).double(),
     )
-    problem = embedding_of(network.kernel, network.with_vjp, start[0], radius)
+    problem = Embedding.of(network.kernel, network.with_vjp, start[0], radius)
     end = match_embedding(problem, start, Rounds(**rounds), generator=generator)
     return problem.inputs(end.variables[0]), end
 
@@ -112,7 +108,9 @@ def test_a_missing_image_is_found_however_little_it_says():
     weakest = int(shares.argmin())
     assert shares[weakest] < 1e-7 * network.squared_norm
     others = torch.cat([images[:weakest], images[weakest + 1 :]])
-    place, explained = most_missing(problem, others, starts=16, steps=200, generator=torch.Generator().manual_seed(0))
+    place, explained = find_missing_input(
+        problem, others, starts=16, steps=200, generator=torch.Generator().manual_seed(0)
+    )
     assert torch.nn.functional.cosine_similarity(place, images[[weakest]]) > 0.999
     assert abs(explained / shares[weakest] - 1) < 0.01
 
@@ -140,7 +138,7 @@ def test_one_of_two_candidates_in_a_place_moves_to_what_is_missing():
     half = torch.cat([network.duals[:5], network.duals[:1]]).clone()
     half[[0, 5]] /= 2
     settings = Rounds(climbing_steps=300)
-    (free, raw), missing = relocated(problem, (twins, half), settings, torch.Generator().manual_seed(0))
+    (free, raw), missing = relocate_candidates(problem, (twins, half), settings, torch.Generator().manual_seed(0))
     assert 0 < missing < 1
     assert torch.nn.functional.cosine_similarity(free[5], images[5], dim=0) > 0.999
     assert torch.allclose(raw[:, 0].sort().values, network.duals[:, 0].sort().values, rtol=0.05)
@@ -148,7 +146,7 @@ def test_one_of_two_candidates_in_a_place_moves_to_what_is_missing():
 
 def test_nothing_moves_where_nothing_is_missing():
     images, network, problem = posed(6)
-    assert relocated(problem, (images, network.duals), Rounds(), torch.Generator().manual_seed(0)) is None
+    assert relocate_candidates(problem, (images, network.duals), Rounds(), torch.Generator().manual_seed(0)) is None
 
 
 def test_a_wide_network_that_can_only_be_asked_gives_images_away():
@@ -181,7 +179,7 @@ def test_what_training_taught_is_asked_alike_for_both_dynamics():
     for linearised in (True, False):
         victim = train(data, model=MLP(width=256), linearised=linearised, device="cpu")
         view = victim.view()
-        said, pull = change_of(view)(inputs)
+        said, pull = change_of_outputs(view)(inputs)
         start = view.module(view.initial)(data.to_model(data.train.inputs))
         assert torch.allclose(said, targets - start, atol=1e-2)
         assert pull(said).shape == inputs.shape
@@ -200,5 +198,5 @@ def test_other_networks_are_refused():
         InfiniteWidth(candidates=4).run(replace(good, initial=None))
     with pytest.raises(Refusal, match="nothing was trained"):
         InfiniteWidth(candidates=4).run(replace(good, final=good.initial))
-    with pytest.raises(ExhumeError, match="at least one"):
+    with pytest.raises(ExhumeError, match="candidates should be greater than 0"):
         InfiniteWidth(candidates=0)

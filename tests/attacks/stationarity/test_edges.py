@@ -7,7 +7,7 @@ import torch
 
 import exhume
 from exhume.attacks import MaxMargin
-from exhume.attacks.stationarity.edges import Edges, meetings
+from exhume.attacks.stationarity.edges import Edges, find_meeting_points
 from exhume.clues.search_space import SearchSpace
 from exhume.training.recipes import weight_decay_recipe
 
@@ -30,7 +30,7 @@ def test_points_on_many_edges_are_found_from_nearby_and_nothing_else_is(dimensio
     edges = random_edges(points, 4 * dimension, 30, generator)
     near = points + 0.02 * torch.randn(points.shape, generator=generator, dtype=torch.float64)
     starts = torch.cat([near, torch.randn(40, dimension, generator=generator, dtype=torch.float64)])
-    found = meetings(edges, starts, generator)
+    found = find_meeting_points(edges, starts, generator)
     assert bool((found.counts >= 4 * dimension).all())
     assert bool(found.determined.all())
     distances = torch.cdist(points, found.points)
@@ -40,9 +40,9 @@ def test_points_on_many_edges_are_found_from_nearby_and_nothing_else_is(dimensio
 
 def test_edges_that_meet_nowhere_give_no_point():
     generator = torch.Generator().manual_seed(0)
-    edges = random_edges(torch.zeros(1, 4, dtype=torch.float64), 20, 20, generator).shuffled(generator)
+    edges = random_edges(torch.zeros(1, 4, dtype=torch.float64), 20, 20, generator).with_shuffled_offsets(generator)
     starts = torch.randn(60, 4, generator=generator, dtype=torch.float64)
-    assert len(meetings(edges, starts, generator).points) == 0
+    assert len(find_meeting_points(edges, starts, generator).points) == 0
 
 
 def test_a_line_between_two_points_is_not_called_determined():
@@ -54,15 +54,15 @@ def test_a_line_between_two_points_is_not_called_determined():
     normals = normals / normals.norm(dim=1, keepdim=True)
     shared = Edges(normals, -(normals @ one))
     between = (one + other)[None] / 2
-    assert int(shared.met(between, 1.0)[0]) == 24
-    assert not bool(shared.determine(between, 1.0)[0])
+    assert int(shared.count_through(between, 1.0)[0]) == 24
+    assert not bool(shared.are_determined(between, 1.0)[0])
 
 
 def test_units_that_learned_the_same_count_once():
     generator = torch.Generator().manual_seed(2)
     edges = random_edges(torch.zeros(1, 3, dtype=torch.float64), 5, 5, generator)
     twice = Edges(torch.cat([edges.normals, -edges.normals]), torch.cat([edges.offsets, -edges.offsets]))
-    assert len(twice.distinct().offsets) == 10
+    assert len(twice.without_duplicates().offsets) == 10
 
 
 def test_networks_without_edges_have_none():
@@ -87,7 +87,7 @@ def test_heights_in_a_span_are_those_of_the_network():
     said = (space.inputs(space.coordinates(free)) @ final["layer1.weight"].T + final["layer1.bias"])[0]
     distances = said / (final["layer1.weight"] @ basis[:, :2]).norm(dim=1)
     assert len(edges.offsets) > 30
-    assert float((edges.heights(free).T - distances).abs().amin(1).max()) < 1e-12
+    assert float((edges.signed_distances(free).T - distances).abs().amin(1).max()) < 1e-12
 
 
 def test_digits_come_out_exactly_from_final_weights_that_weight_decay_brought_to_rest():

@@ -8,8 +8,8 @@ import torch
 
 import exhume
 from exhume.attacks import MaxMargin
-from exhume.attacks.stationarity.max_margin import homogeneity
 from exhume.clues.clues import clues_of
+from exhume.clues.homogeneity import degree_of_homogeneity
 from exhume.core.errors import ExhumeError, Refusal
 from exhume.models.mlp import MLP
 from exhume.records import AttackerView, Dataset, Split
@@ -34,7 +34,7 @@ def test_points_on_a_circle_come_out_and_points_between_do_not(seed):
     victim = exhume.train(data, device="cpu", seed=seed, **max_margin_recipe(width=300, steps=2000))
     attack = MaxMargin(
         candidates=12, trials=1, restarts=8, steps=400, input_rate=(0.01, 0.05), multiplier_rate=(0.01, 0.05),
-        spread=(0.1, 0.5), sharpness=(800.0, 830.0), within_span=False, rescale=False, similar=1.1,
+        init_std=(0.1, 0.5), sharpness=(800.0, 830.0), within_span=False, rescale=False, similar=1.1,
         precision="float64",
     )  # fmt: skip
     found = attack.run(replace(victim.view(), initial=None), device="cpu")
@@ -123,7 +123,10 @@ def test_the_search_reports_what_it_chose_by(ten_digits):
 
 @pytest.mark.parametrize(
     ("model", "reason"),
-    [(MLP(width=8), "'layer2' has a bias"), (MLP(width=8, bias="first", activation="gelu"), "gelu bends")],
+    [
+        (MLP(width=8), "'layer2' has a bias"),
+        (MLP(width=8, bias="first", activation="gelu"), "gelu is not piecewise linear"),
+    ],
 )
 def test_it_refuses_networks_that_are_not_homogeneous(model, reason):
     module = model.build((1, 4, 4), 1)
@@ -137,9 +140,9 @@ def test_homogeneous_networks_are_recognised():
     for depth in (0, 1, 2):
         module = MLP(width=8, depth=depth, bias="first").build((1, 4, 4), 2, torch.Generator().manual_seed(0))
         view = AttackerView(model=module, final=module.state_dict(), input_shape=(1, 4, 4))
-        assert homogeneity(view) == depth + 1
+        assert degree_of_homogeneity(view) == depth + 1
     module = exhume.ConvNet(channels=4, bias=False).build((1, 8, 8), 2)
-    assert homogeneity(AttackerView(model=module, final=module.state_dict(), input_shape=(1, 8, 8))) == 3
+    assert degree_of_homogeneity(AttackerView(model=module, final=module.state_dict(), input_shape=(1, 8, 8))) == 3
 
 
 def test_convolutional_networks_can_be_attacked():
@@ -153,9 +156,9 @@ def test_convolutional_networks_can_be_attacked():
 
 
 def test_bad_settings_are_refused():
-    with pytest.raises(ExhumeError, match="two positive numbers for spread"):
-        MaxMargin(spread=(0.0, 1.0))
-    with pytest.raises(ExhumeError, match="restarts of at least 1"):
+    with pytest.raises(ExhumeError, match=r"init_std.0 should be greater than 0"):
+        MaxMargin(init_std=(0.0, 1.0))
+    with pytest.raises(ExhumeError, match="restarts should be greater than 0"):
         MaxMargin(restarts=0)
     published = MaxMargin.published(restarts=3)
     assert (published.sharpness, published.upper_layers, published.edges) == ((10.0, 500.0), 1.0, False)

@@ -9,8 +9,8 @@ import torch
 
 import exhume
 from exhume.attacks.stationarity.multipliers import FreeMultipliers, MarginMultipliers, TiedMultipliers
-from exhume.attacks.stationarity.problem import KktProblem
-from exhume.attacks.stationarity.runs import Knobs, first_guesses, follow
+from exhume.attacks.stationarity.problem import StationarityProblem
+from exhume.attacks.stationarity.runs import Knobs, draw_starts, minimise_runs
 from exhume.clues.known_loss import balanced_labels
 from exhume.clues.search_space import SearchSpace
 from exhume.gradient_sums.module import ModuleSums
@@ -48,7 +48,9 @@ def test_value_and_gradients_are_those_of_the_released_code(case):
         multipliers, raw = FreeMultipliers(), raw[:, None]
     else:
         multipliers = MarginMultipliers((labels + 1) // 2 if case["kind"] == "binary" else labels)
-    problem = KktProblem.of(view_of(case), SearchSpace(10), multipliers, unit=1 / len(images), dtype=torch.float64)
+    problem = StationarityProblem.of(
+        view_of(case), SearchSpace(10), multipliers, unit=1 / len(images), dtype=torch.float64
+    )
     value, (to_images, to_raw) = problem.objective(
         images, raw, tensor(case["relu_alpha"]), tensor(case["min_lambda"] or 0.0)
     )
@@ -56,7 +58,7 @@ def test_value_and_gradients_are_those_of_the_released_code(case):
     torch.testing.assert_close(value, tensor(case["loss"]), rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(to_images, tensor(case["grad_images"]), rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(to_raw, expected, rtol=1e-9, atol=1e-9)
-    bare = KktProblem.of(
+    bare = StationarityProblem.of(
         view_of(case), SearchSpace(10), multipliers, unit=1 / len(images), box_weight=0.0, floor_weight=0.0,
         dtype=torch.float64,
     )  # fmt: skip
@@ -100,7 +102,7 @@ def families(candidates, outputs):
 @pytest.mark.parametrize("view", [dense_view(), dense_view("tanh"), conv_view()], ids=["relu", "tanh", "conv"])
 def test_gradients_are_those_of_finite_differences(view, family):
     multipliers = families(4, 3)[family]
-    problem = KktProblem.of(view, SearchSpace(view.input_size), multipliers, unit=0.5, dtype=torch.float64)
+    problem = StationarityProblem.of(view, SearchSpace(view.input_size), multipliers, unit=0.5, dtype=torch.float64)
     start = guesses(view, 4, 3, multipliers)
     sharp, floor = tensor(3.0), tensor(0.4)
 
@@ -123,7 +125,7 @@ def test_gradients_are_those_of_finite_differences(view, family):
 def test_the_closed_form_is_that_of_any_module(family):
     view = dense_view()
     multipliers = families(4, 3)[family]
-    problem = KktProblem.of(view, SearchSpace(6), multipliers, dtype=torch.float64)
+    problem = StationarityProblem.of(view, SearchSpace(6), multipliers, dtype=torch.float64)
     slow = replace(problem, sums=ModuleSums.at(view, [view.final], torch.float64, GatedReLU))
     start = guesses(view, 4, 3, multipliers)
     one, other = (each.objective(*start, tensor(20.0), tensor(0.3)) for each in (problem, slow))
@@ -133,18 +135,18 @@ def test_the_closed_form_is_that_of_any_module(family):
 
 def test_runs_side_by_side_do_not_disturb_each_other():
     view, multipliers = dense_view(), families(4, 3)["margin"]
-    problem = KktProblem.of(view, SearchSpace(6), multipliers, dtype=torch.float64)
+    problem = StationarityProblem.of(view, SearchSpace(6), multipliers, dtype=torch.float64)
     generator = torch.Generator().manual_seed(2)
     ranges = {
-        "input_rate": (0.01, 0.1), "multiplier_rate": (0.01, 0.1), "spread": (0.1, 1.0), "floor": (0.1, 0.5),
+        "input_rate": (0.01, 0.1), "multiplier_rate": (0.01, 0.1), "init_std": (0.1, 1.0), "floor": (0.1, 0.5),
         "sharpness": (10.0, 100.0),
     }  # fmt: skip
-    knobs = Knobs.drawn(ranges, 3, generator)
-    start = first_guesses(problem, 4, 3, knobs, generator)
-    together = follow(problem, start, knobs, steps=30)
+    knobs = Knobs.draw(ranges, 3, generator)
+    start = draw_starts(problem, 4, 3, knobs, generator)
+    together = minimise_runs(problem, start, knobs, steps=30)
     start[0][0] = 1e200  # one run that is lost from the beginning
-    damaged = follow(problem, start, knobs, steps=30)
+    damaged = minimise_runs(problem, start, knobs, steps=30)
     assert damaged.residuals[0] == torch.inf
     torch.testing.assert_close(damaged.residuals[1:], together.residuals[1:])
-    alone = follow(problem, (start[0][2:], start[1][2:]), knobs.take(torch.tensor([2])), steps=30)
+    alone = minimise_runs(problem, (start[0][2:], start[1][2:]), knobs.take(torch.tensor([2])), steps=30)
     torch.testing.assert_close(alone.free[0], together.free[2], rtol=1e-9, atol=1e-12)

@@ -111,5 +111,5 @@ def test_it_refuses_ties_to_a_loss_that_nobody_named(decayed):
         TIED.run(view, device="cpu")
     with pytest.raises(Refusal, match="unknown loss 'foo'; set loss to mse, bce, ce, huber, or"):
         TIED.run(replace(view, training={"loss": "foo"}), device="cpu")
-    with pytest.raises(ExhumeError, match="positive weight_decay"):
+    with pytest.raises(ExhumeError, match="weight_decay should be greater than 0"):
         Stationarity(weight_decay=0.0)

@@ -90,16 +90,19 @@ class Bilevel(Attack):
     """Number of steps without a decrease of the objective by a thousandth after which to stop; 0: never stop."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "loss", shown_by_what_it_does(self.loss))
+        object.__setattr__(self, "loss", with_stable_repr(self.loss))
         if self.weight_decay == 0 and not self._repeats_training:
-            raise ExhumeError("Bilevel: weight_decay should be greater than 0, except with a lower level that is unrolled from the initial weights.")
+            raise ExhumeError(
+                "Bilevel: weight_decay should be greater than 0, not 0; only a lower level that is unrolled from the "
+                "initial weights needs none."
+            )
 
     def check(self, view: AttackerView) -> None:
         """Refuse views without the loss, the weight decay or the number of inputs."""
         if view.linearised:
             raise Refusal("Bilevel trains the network itself, and this view is linearised.")
         if self.lower_start == "initial" and view.initial is None:
-            raise Refusal("The lower level begins at the initial weights, and the view has no initial weights; set lower_start='final'.")
+            raise Refusal("The view has no initial weights, where the lower level begins; set lower_start='final'.")
         self._loss(view)
         self._weight_decay(view)
         self._labels(view)
@@ -175,9 +178,7 @@ class Bilevel(Attack):
         asked = self.weight_decay
         decay = float(view.training.get("weight_decay") or 0.0) if asked is None else asked
         if decay <= 0 and not self._repeats_training:
-            raise Refusal(
-                "Bilevel needs a training with weight decay, and the view states none; set weight_decay."
-            )
+            raise Refusal("Bilevel needs a training with weight decay, and the view states none; set weight_decay.")
         return decay
 
     @property
@@ -242,7 +243,7 @@ class Match:
     box_weight: float = 0.0
 
     def objective(self, variables: Variables, elapsed: Float[Tensor, ""]) -> tuple[Float[Tensor, ""], Variables]:
-        """Return the value times the number of candidates, so that gradients per candidate are of order one, and its gradient."""
+        """Return the value times the number of candidates, so that it is of order one for each, and its gradient."""
         (inputs,) = variables
         weights, pullback = self.lower(self.problem, self.origin, inputs)
         left = weights - self.target

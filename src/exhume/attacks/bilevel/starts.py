@@ -119,7 +119,8 @@ class Images(Record, Start):
             available, needed = (self.labels == label).nonzero()[:, 0], (wanted == label).nonzero()[:, 0]
             if len(available) < len(needed):
                 raise Refusal(
-                    f"The start holds {count_noun(len(available), 'image')} of class {label}, and {len(needed)} are needed."
+                    f"The start holds {count_noun(len(available), 'image')} of class {label}, "
+                    f"and {len(needed)} are needed."
                 )
             chosen[needed] = available[: len(needed)]
         return chosen

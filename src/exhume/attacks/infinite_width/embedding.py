@@ -57,7 +57,7 @@ class Embedding:
         """Return the value at free inputs and duals in their unit, and its gradients."""
         free, raw = variables
         inputs, duals = self.inputs(free), self.dual_unit * raw
-        gram, pull = self.kernel.with_pull(inputs)
+        gram, pull = self.kernel.with_vjp(inputs)
         outputs, pull_outputs = self.answers(inputs)
         fitted = gram @ duals
         value = (duals * fitted).sum() - 2.0 * (duals * outputs).sum()

@@ -41,7 +41,7 @@ class InfiniteWidth(Attack):
     def check(self, view: AttackerView) -> None:
         """Refuse views without initial weights, and networks whose kernel of infinite width is not known."""
         if view.initial is None:
-            raise Refusal("InfiniteWidth compares outputs before and after training, and the view has no initial weights.")
+            raise Refusal("InfiniteWidth needs the outputs before training, and the view has no initial weights.")
         if all(torch.equal(view.initial[name], view.final[name]) for name in view.final):
             raise Refusal("The initial and the final weights are the same: nothing was trained.")
         if view.architecture is None or not isinstance(view.architecture, MLP):

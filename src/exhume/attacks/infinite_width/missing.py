@@ -24,8 +24,8 @@ class Missing:
     """The part of ``f`` that one more candidate would explain beyond the present ones.
 
     With the best duals, candidates leave ``r(z) = Σ_m α_m c(x_m, z)`` unexplained, a sum over the inputs they miss,
-    where ``c`` is the kernel minus its projection onto theirs. A candidate at ``z`` explains ``r(z)²/c(z, z)`` of it. If
-    one input is missing, the maximum is exactly there (Cauchy and Schwarz), however small its dual is. The plain
+    where ``c`` is the kernel minus its projection onto theirs. A candidate at ``z`` explains ``r(z)²/c(z, z)`` of it.
+    If one input is missing, the maximum is exactly there (Cauchy and Schwarz), however small its dual is. The plain
     residual has no such property: the dual of an input that the others predict well is small.
     """
 
@@ -48,7 +48,7 @@ class Missing:
         kernel = self.problem.kernel
         inputs, inverse, duals = self._present
         on_sphere = project_to_sphere(places, self.radius)
-        cross, pull = kernel.with_pull(on_sphere.double(), inputs)
+        cross, pull = kernel.with_vjp(on_sphere.double(), inputs)
         outputs, pull_outputs = self.problem.answers(on_sphere)
         residual = outputs.double() - cross @ duals
         projected = cross @ inverse

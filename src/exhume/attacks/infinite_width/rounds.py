@@ -184,9 +184,7 @@ def relocate_candidates(
     return (places[:count], problem.best_duals(places[:count])), missing
 
 
-def _select_distinct(
-    gram: Float[Tensor, "candidate candidate"], duals: Float[Tensor, "candidate output"]
-) -> list[int]:
+def _select_distinct(gram: Float[Tensor, "candidate candidate"], duals: Float[Tensor, "candidate output"]) -> list[int]:
     """Return the candidates that contribute, one per place, the largest contribution first."""
     lengths = gram.diagonal().sqrt()
     cosines = gram / (lengths[:, None] * lengths)

@@ -167,7 +167,7 @@ def find_meeting_points(edges: Edges, starts: Points, generator: torch.Generator
     )
 
 
-def _search(edges: Edges, starts: Points, scale: float) -> Points:
+def _search(edges: Edges, starts: Points, scale: float) -> Float[Tensor, "end free"]:
     """Return where every start leads, once per reach."""
     size = max(1, NUMBERS_AT_ONCE // (len(edges.offsets) * starts.shape[1]))
     parts = torch.split(starts, size)

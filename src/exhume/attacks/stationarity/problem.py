@@ -1,8 +1,8 @@
-"""Stationarity as a problem: which inputs and multipliers make up the weights? Mathematics only, no loop.
+"""The stationarity equation as a minimisation problem. Mathematics only, no loop.
 
-Weights that a long training on a cross-entropy has led to a point of maximal margin, or that weight decay holds at
-rest, are themselves a sum of gradients at the training inputs: ``θ = Σ_j Σ_c d_jc ∇θ f_c(x_j; θ)``. Nobody needs to
-know where they started.
+Weights at a point of maximal margin, to which a long training on a cross-entropy leads, and weights at a stationary
+point of a training with weight decay are themselves sums of gradients at the training inputs:
+``θ = Σ_j Σ_c d_jc ∇θ f_c(x_j; θ)``. The initial weights do not enter.
 """
 
 from dataclasses import dataclass, replace
@@ -25,21 +25,21 @@ Free = Float[Tensor, "candidate free"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class KktProblem:
-    """``‖θ − Σ_j Σ_c d_jc ∇θ f_c(x_j; θ)‖²`` plus a soft box around inputs and a floor under multipliers."""
+class StationarityProblem:
+    """``‖θ − Σ_j Σ_c d_jc ∇θ f_c(x_j; θ)‖²`` plus a penalty on inputs outside the box and multipliers below a floor."""
 
     sums: GradientSums
     target: Sums
-    """The weights themselves, the first layer's in coordinates where the sums are."""
+    """The final weights; those of the first layer in coordinates of the space where the sums are."""
     space: SearchSpace
     multipliers: Multipliers
     box: Box | None
     box_weight: float = 1.0
     floor_weight: float = 5.0
     unit: float = 1.0
-    """By which multipliers are multiplied, so that one of order one suits the weights."""
+    """Unit of multipliers, so that multipliers of order one fit the weights."""
     metric: Float[Tensor, "coordinate coordinate"] | None = None
-    """How the first layer's residual is measured; see :func:`~exhume.gradient_sums.coordinates.balanced_metric`."""
+    """Metric of the first layer's residual; see :func:`~exhume.gradient_sums.coordinates.balanced_metric`."""
 
     @classmethod
     def of(
@@ -54,10 +54,10 @@ class KktProblem:
         balance: float = 0.0,
         upper_layers: float = 1.0,
         dtype: torch.dtype = torch.float32,
-    ) -> "KktProblem":
-        """Pose the problem of a view's final weights; nothing else of the view is looked at.
+    ) -> "StationarityProblem":
+        """Return the problem of a view's final weights; the initial weights are not used.
 
-        ``upper_layers`` is how much squares above the first layer count.
+        ``upper_layers`` is the weight of squared residuals above the first layer.
         """
         sums = gradient_sums(view, [view.final], dtype, gates_only=True)
         target = [view.final[name].double() for name in sums.names]
@@ -80,7 +80,7 @@ class KktProblem:
 
     @property
     def size(self) -> float:
-        """The squared norm of the weights as they count, what explaining nothing leaves over."""
+        """The squared norm of the weights in the objective: its value when nothing is explained."""
         return float(sum(weight.double().square().sum() for weight in self.target))
 
     def inputs(self, free: Free) -> Float[Tensor, "candidate value"]:
@@ -88,17 +88,17 @@ class KktProblem:
         return self.space.inputs(self.space.coordinates(free))
 
     def duals(self, free: Free, raw: Tensor) -> Float[Tensor, "candidate output"]:
-        """Return what multiplies the gradients of each candidate."""
+        """Return the factors of each candidate's gradients, per output."""
         return self.unit * self.multipliers.duals(self._network, self._arguments(free), raw)[0]
 
     def objective(
         self, free: Free, raw: Tensor, sharpness: Sharpness, floor: Float[Tensor, ""]
     ) -> tuple[Float[Tensor, ""], tuple[Tensor, Tensor]]:
-        """Return the value at coordinates and raw multipliers, and its gradients by both."""
-        at = self._arguments(free)
-        duals, pull = self.multipliers.duals(self._network, at, raw)
+        """Return the value at free coordinates and raw multipliers, and its gradients by both."""
+        arguments = self._arguments(free)
+        duals, pull = self.multipliers.duals(self._network, arguments, raw)
         value, to_arguments, to_duals = self.sums.squared_residual(
-            self.target, at, self.unit * duals[None], sharpness, self.metric
+            self.target, arguments, self.unit * duals[None], sharpness, self.metric
         )
         by_duals, to_raw = pull(self.unit * to_duals[0])
         to_arguments = to_arguments if by_duals is None else to_arguments + by_duals
@@ -110,26 +110,26 @@ class KktProblem:
         return value + self.floor_weight * shortfall, (to_free, to_raw + self.floor_weight * to_shortfall)
 
     def residual(self, free: Free, raw: Tensor, sharpness: Sharpness = None) -> Float[Tensor, ""]:
-        """Return which part of the squared weights is unexplained, penalties and balance left aside.
+        """Return the unexplained fraction of the squared weights, without penalties and balance.
 
-        Trainings come to rest with many inputs exactly on the edge of units, where the gradient is anything between off
-        and on; gates of some softness explain such weights better than sharp ones.
+        At stationary points many inputs lie exactly on the edges of units, where the gradient may take any value
+        between off and on; gates of finite sharpness explain such weights better than hard ones.
         """
         duals = self.duals(free, raw)[None]
         left = self.sums.squared_residual(self.target, self._arguments(free), duals, sharpness, None)[0]
         return left / self.size
 
-    def with_natural_unit(self, free: Free, candidates: int) -> "KktProblem":
-        """Return the same problem with multipliers counted in the size they should have, given gradients at ``free``.
+    def with_natural_unit(self, free: Free, candidates: int) -> "StationarityProblem":
+        """Return the same problem with the unit of multipliers that gradients at ``free`` suggest.
 
-        If ``n`` gradients of norm ``g`` at right angles add up to the weights, each has the weight ``‖θ‖/(g·√n)``.
+        If ``n`` orthogonal gradients of norm ``g`` add up to the weights, each has the multiplier ``‖θ‖/(g·√n)``.
         """
-        at = self._arguments(free)
+        arguments = self._arguments(free)
         unit = natural_unit(
             self.sums,
-            at,
+            arguments,
             points=1,
-            outputs=self._network(at).shape[1],
+            outputs=self._network(arguments).shape[1],
             target_square=self.size,
             gradients=candidates,
         )
@@ -139,6 +139,6 @@ class KktProblem:
         return self.sums.outputs(at)[0]
 
     def _arguments(self, free: Tensor) -> Tensor:
-        """Return what the sums take: dense ones were moved into the space, others take inputs."""
+        """Return the arguments of the sums: coordinates for dense sums, inputs for others."""
         coordinates = self.space.coordinates(free)
         return coordinates if self.sums.takes_coordinates else self.space.inputs(coordinates)

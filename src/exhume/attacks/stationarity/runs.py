@@ -1,37 +1,43 @@
-"""Many runs of one problem side by side, each with settings of its own, in one stacked program."""
+"""Runs of one problem side by side, each with its own settings, in one vectorised program."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import torch
 from jaxtyping import Float, Int
+from pydantic import PositiveFloat
 from torch import Tensor
 
-from exhume.attacks.stationarity.problem import KktProblem
+from exhume.attacks.stationarity.problem import StationarityProblem
 from exhume.core.checkpoint import Checkpoint
 from exhume.core.progress import Progress, no_progress
-from exhume.optimise import Adam, Decay, Variables, minimise
+from exhume.optimise import Adam, Minimum, Variables, minimise_together
+from exhume.records import Outcome
 
-Range = tuple[float, float]
+Range = tuple[PositiveFloat, PositiveFloat]
+"""Lowest and highest value of a setting that is drawn."""
+LARGEST_VALUE = 1e6
+"""Value recorded for an objective that overflowed, relative to the squared weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Knobs:
-    """What a run can be tuned by; one row a run."""
+    """The settings of runs that are searched, one value per run."""
 
     input_rate: Float[Tensor, " run"]
-    """How far an input value moves in a step."""
+    """Change of an input value per step."""
     multiplier_rate: Float[Tensor, " run"]
-    spread: Float[Tensor, " run"]
-    """Of the first guesses of inputs around the centre."""
+    """Change of a multiplier per step."""
+    init_std: Float[Tensor, " run"]
+    """Standard deviation of initial candidates around the centre."""
     floor: Float[Tensor, " run"]
-    """Under multipliers."""
+    """Value below which multipliers are penalised."""
     sharpness: Float[Tensor, " run"]
-    """Of the gates that backpropagation sees."""
+    """Sharpness of the gates in the derivatives."""
 
     @classmethod
-    def drawn(cls, ranges: Mapping[str, Range], runs: int, generator: torch.Generator) -> "Knobs":
-        """Draw every knob evenly on a logarithmic scale between the ends of its range."""
+    def draw(cls, ranges: Mapping[str, Range], runs: int, generator: torch.Generator) -> "Knobs":
+        """Draw every knob uniformly on a logarithmic scale between the ends of its range."""
         places = torch.rand(len(fields(cls)), runs, generator=generator, dtype=torch.float64)
         return cls(
             **{
@@ -44,7 +50,7 @@ class Knobs:
         return len(self.floor)
 
     def take(self, chosen: Int[Tensor, " chosen"]) -> "Knobs":
-        """Return the knobs of some runs."""
+        """Return the knobs of the chosen runs."""
         return Knobs(**{field.name: getattr(self, field.name)[chosen] for field in fields(self)})
 
     def row(self, run: int) -> dict[str, float]:
@@ -52,76 +58,89 @@ class Knobs:
         return {field.name: float(getattr(self, field.name)[run]) for field in fields(self)}
 
 
+KNOBS = tuple(field.name for field in fields(Knobs))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Runs:
-    """Where runs stand: coordinates of inputs, raw multipliers, and what each leaves unexplained."""
+    """The ends of runs."""
 
     free: Float[Tensor, "run candidate free"]
     raw: Float[Tensor, "run ..."]
     residuals: Float[Tensor, " run"]
-    """Relative to the squared weights, by gates as soft as the run's own; without penalties."""
+    """Unexplained fraction of the squared weights, with gates as sharp as the run's own and without penalties."""
     history: Float[Tensor, " recorded"]
-    """The mean objective of the runs, relative to the squared weights."""
+    """Mean objective of the runs that did not diverge, relative to the squared weights."""
+
+    @classmethod
+    def join(cls, parts: "Sequence[Runs]") -> "Runs":
+        """Return the runs of all parts; the history is that of the first."""
+        free, raw, residuals = (
+            torch.cat([getattr(part, name) for part in parts]) for name in ("free", "raw", "residuals")
+        )
+        return cls(free=free, raw=raw, residuals=residuals, history=parts[0].history)
 
 
-def first_guesses(
-    problem: KktProblem, candidates: int, outputs: int, knobs: Knobs, generator: torch.Generator
+def draw_starts(
+    problem: StationarityProblem, candidates: int, outputs: int, knobs: Knobs, generator: torch.Generator
 ) -> Variables:
-    """Draw coordinates and raw multipliers for every run, on the CPU, so that a seed means the same on any device."""
+    """Draw free coordinates and raw multipliers for every run, on the CPU, so that seeds agree between devices."""
     like = problem.target[0]
     shape = problem.multipliers.shape(candidates, outputs)
     inputs = torch.randn(len(knobs), candidates, problem.space.size, generator=generator)
     raw = problem.multipliers.draw((len(knobs), *shape), generator)
-    guesses = (knobs.spread.to(inputs)[:, None, None] * inputs).flatten(0, 1).to(like)
-    return problem.space.project(guesses).reshape(len(knobs), candidates, -1).contiguous(), raw.to(like)
+    inputs = (knobs.init_std.to(inputs)[:, None, None] * inputs).flatten(0, 1).to(like)
+    return problem.space.project(inputs).reshape(len(knobs), candidates, -1).contiguous(), raw.to(like)
 
 
-def follow(
-    problem: KktProblem,
+def minimise_runs(
+    problem: StationarityProblem,
     start: Variables,
     knobs: Knobs,
     *,
     steps: int,
-    decay: Decay = "cosine",
     coarse_share: float = 0.0,
     progress: Progress = no_progress,
     stage: str = "search",
     checkpoint: Checkpoint | None = None,
 ) -> Runs:
-    """Descend from every start at once, each at its own pace, by its own rules.
-
-    Variables are counted in steps, so that Adam's one learning rate is each run's own. A run that leaves all bounds
-    stays where it is and does not disturb the others.
-    """
-    like = start[0]
-    # A step of one size along fewer coordinates moves every value less.
+    """Minimise the objective from every start at once, each run with its own knobs."""
+    like, candidates = start[0], start[0].shape[1]
+    # A step of one size along fewer coordinates moves every input value less.
     stretch = (problem.space.size / max(1, problem.space.dimension)) ** 0.5
-    rates = [
-        (rate.to(like) * factor).reshape(-1, *[1] * (variable.ndim - 1))
-        for rate, factor, variable in zip((knobs.input_rate, knobs.multiplier_rate), (stretch, 1.0), start, strict=True)
-    ]
     sharpness, floor = knobs.sharpness.to(like), knobs.floor.to(like)
     evaluate = torch.func.vmap(problem.objective)
     scale = problem.size
 
-    def objective(variables: Variables, elapsed: Float[Tensor, ""]) -> tuple[Float[Tensor, ""], Variables]:
-        free, raw = (variable * rate for variable, rate in zip(variables, rates, strict=True))
+    def objective(variables: Variables, elapsed: Float[Tensor, ""]) -> tuple[Float[Tensor, " run"], Variables]:
+        free, raw = variables
         values, gradients = evaluate(free, raw, sharpness, floor)
-        scaled = (
-            (gradient * rate / scale * len(free[0])).nan_to_num(0.0, 0.0, 0.0)
-            for gradient, rate in zip(gradients, rates, strict=True)
-        )
-        return (values / scale).nan_to_num(1e6, 1e6).clamp(max=1e6).mean(), tuple(scaled)
+        return values / scale, tuple(candidates / scale * gradient for gradient in gradients)
 
-    end = minimise(
+    ends = minimise_together(
         objective,
-        tuple(variable / rate for variable, rate in zip(start, rates, strict=True)),
-        Adam(steps=steps, learning_rates=(1.0, 1.0), decay=decay, coarse_share=coarse_share),
+        start,
+        Adam(
+            steps=steps,
+            learning_rates=(stretch * knobs.input_rate, knobs.multiplier_rate),
+            coarse_share=coarse_share,
+        ),
+        scales=[1.0] * len(knobs),
         progress=progress,
         stage=stage,
         checkpoint=checkpoint,
     )
-    free, raw = (variable * rate for variable, rate in zip(end.variables, rates, strict=True))
+    free, raw = (torch.stack(variables) for variables in zip(*(end.variables for end in ends), strict=True))
     with torch.no_grad():
-        residuals = torch.stack([problem.residual(*one) for one in zip(free, raw, sharpness, strict=True)])
-    return Runs(free=free, raw=raw, residuals=residuals.nan_to_num(torch.inf, torch.inf).cpu(), history=end.history)
+        residuals = torch.stack([problem.residual(*run) for run in zip(free, raw, sharpness, strict=True)])
+    return Runs(
+        free=free,
+        raw=raw,
+        residuals=residuals.nan_to_num(torch.inf, torch.inf).cpu(),
+        history=_mean_history(ends),
+    )
+
+
+def _mean_history(ends: Sequence[Minimum]) -> Float[Tensor, " recorded"]:
+    finite = [end.history for end in ends if end.outcome is not Outcome.DIVERGED] or [ends[0].history]
+    return torch.stack(finite).mean(0).nan_to_num(LARGEST_VALUE).clamp(max=LARGEST_VALUE)

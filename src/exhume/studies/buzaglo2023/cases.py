@@ -35,7 +35,7 @@ LARGE = {
     "at_once": 16,
     "precision": "tf32",
 }
-ALL_PIXELS: dict[str, Any] = {"within_span": False, "spread": (1e-4, 0.1), "sharpness": (10.0, 500.0)}
+ALL_PIXELS: dict[str, Any] = {"within_span": False, "init_std": (1e-4, 0.1), "sharpness": (10.0, 500.0)}
 """The search of the papers: all pixels free, twice as many candidates as training images."""
 COLUMNS = {
     "recovered": "recovered at 1 % FPR",
