@@ -8,7 +8,7 @@ import torch
 import exhume
 from exhume.attacks import MaxMargin
 from exhume.attacks.stationarity.multipliers import FreeMultipliers
-from exhume.attacks.stationarity.problem import KktProblem
+from exhume.attacks.stationarity.problem import StationarityProblem
 from exhume.clues.clues import clues_of
 from exhume.clues.search_space import SearchSpace
 from exhume.core.errors import ExhumeError
@@ -37,12 +37,13 @@ def test_the_objective_is_linear_in_the_weight_of_upper_layers(model):
     raw = torch.ones(3, 2, dtype=torch.float64)
     values = {}
     for upper in (0.0, 0.25, 1.0):
-        problem = KktProblem.of(view, SearchSpace(16), FreeMultipliers(), upper_layers=upper, dtype=torch.float64)
+        settings = {"upper_layers": upper, "dtype": torch.float64}
+        problem = StationarityProblem.of(view, SearchSpace(16), FreeMultipliers(), **settings)
         value, (slope, _) = problem.objective(free, raw, torch.tensor(5.0), torch.tensor(0.0))
         values[upper] = torch.cat([value[None], slope.flatten()])
     torch.testing.assert_close(values[0.25], 0.75 * values[0.0] + 0.25 * values[1.0])
 
 
 def test_a_negative_weight_is_refused():
-    with pytest.raises(ExhumeError, match="upper_layers of at least 0"):
+    with pytest.raises(ExhumeError, match="upper_layers should be greater than or equal to 0"):
         MaxMargin(upper_layers=-1.0)

@@ -176,7 +176,7 @@ class Bilevel(Attack):
 
     def _weight_decay(self, view: AttackerView) -> float:
         asked = self.weight_decay
-        decay = float(view.training.get("weight_decay") or 0.0) if asked is None else asked
+        decay = float(view.training.weight_decay or 0.0) if asked is None else asked
         if decay <= 0 and not self._repeats_training:
             raise Refusal("Bilevel needs a training with weight decay, and the view states none; set weight_decay.")
         return decay

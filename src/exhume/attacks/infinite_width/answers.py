@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from exhume.models.tangent import outputs_of, response
+from exhume.models.tangent import compute_outputs, jacobian_vector_product
 from exhume.records import AttackerView
 
 Answers = Callable[
@@ -28,8 +28,8 @@ def change_of_outputs(view: AttackerView) -> Answers:
     def difference(inputs: Tensor) -> Tensor:
         shaped = inputs.reshape(len(inputs), *view.input_shape)
         if view.linearised:
-            return response(model, initial, shaped, change)[1]
-        return outputs_of(model, view.final, shaped) - outputs_of(model, initial, shaped)
+            return jacobian_vector_product(model, initial, shaped, change)[1]
+        return compute_outputs(model, view.final, shaped) - compute_outputs(model, initial, shaped)
 
     def answers(
         inputs: Float[Tensor, "candidate value"],

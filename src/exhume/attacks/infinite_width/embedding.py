@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from exhume.attacks.infinite_width.answers import Answers
-from exhume.kernels import InfiniteNTK, duals_of
+from exhume.kernels import InfiniteNTK, solve_duals
 from exhume.optimise import Variables
 
 JITTER = 1e-12
@@ -70,7 +70,7 @@ class Embedding:
         """Return the duals, in their unit, that fit best at free inputs, in closed form."""
         inputs = self.inputs(free)
         outputs = self.answers(inputs)[0].double()
-        return (duals_of(self.kernel(inputs.double()), outputs, JITTER) / self.dual_unit).to(free)
+        return (solve_duals(self.kernel(inputs.double()), outputs, JITTER) / self.dual_unit).to(free)
 
 
 def project_to_sphere(free: Float[Tensor, "candidate value"], radius: float) -> Float[Tensor, "candidate value"]:

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from exhume.attacks.infinite_width.embedding import JITTER, Embedding, norms, project_to_sphere, pull_from_sphere
-from exhume.kernels import jittered
+from exhume.kernels import add_jitter
 from exhume.optimise import Adam, Variables, minimise
 
 NOTHING_NEW = 1e-9
@@ -38,7 +38,7 @@ class Missing:
     def _present(self) -> tuple[Tensor, Tensor, Tensor]:
         """The present inputs, the inverse of their kernel matrix, and their best duals."""
         inputs = self.problem.inputs(self.free).double()
-        inverse = torch.linalg.inv(jittered(self.problem.kernel(inputs), JITTER))
+        inverse = torch.linalg.inv(add_jitter(self.problem.kernel(inputs), JITTER))
         return inputs, inverse, inverse @ self.problem.answers(inputs.to(self.free))[0].double()
 
     def explained_at(

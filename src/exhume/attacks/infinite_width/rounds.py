@@ -14,7 +14,7 @@ from exhume.core.checkpoint import Checkpoint
 from exhume.core.progress import Progress, no_progress
 from exhume.core.settings import settings
 from exhume.core.suppression import suppress_neighbours
-from exhume.kernels import jittered
+from exhume.kernels import add_jitter
 from exhume.optimise import Adam, Minimum, Variables, minimise
 from exhume.records import Outcome
 
@@ -174,7 +174,7 @@ def relocate_candidates(
     if len(kept) == count:
         if missing <= rounds.floor:
             return None
-        cost = raw.double().square().sum(1) / torch.linalg.inv(jittered(gram, JITTER)).diagonal()
+        cost = raw.double().square().sum(1) / torch.linalg.inv(add_jitter(gram, JITTER)).diagonal()
         few = 1 + int(torch.randint(min(3, count), (1,), generator=generator))
         kept = cost.argsort(descending=True)[: max(1, count - few)].tolist()
         place, _ = find(free[kept])
