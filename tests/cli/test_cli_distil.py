@@ -88,7 +88,7 @@ def test_a_network_trains_on_what_was_distilled(tmp_path, capsys):
     assert all(torch.equal(first[name], second[name]) for name in first)
     capsys.readouterr()
     assert main([*train, *same, "--size", "4", "--overwrite"]) == 2
-    assert "drawn already, so it takes no size" in capsys.readouterr().err
+    assert "drawn already; omit size" in capsys.readouterr().err
 
 
 def test_soft_targets_are_trained_on_too(tmp_path):

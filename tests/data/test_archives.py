@@ -70,7 +70,7 @@ def test_a_bad_member_anywhere_refuses_the_whole_archive(
 ) -> None:
     good = member("b.bin", b"good")
     archive = tar(tmp_path / "bad.tar.gz", *((bad, good) if position == 0 else (good, bad)))
-    with pytest.raises(DataError, match=r"refused|more than"):
+    with pytest.raises(DataError, match=r"not unpacked|more than"):
         unpack(archive, tmp_path / "into", wanted=("a.bin", "b.bin"), limit=LIMIT)
     assert files_under(tmp_path) == ["bad.tar.gz"]
 
@@ -104,7 +104,7 @@ def test_bombs_go_off_at_the_limit(tmp_path: Path, bomb: Callable[[Path], None])
 
 
 def test_missing_and_repeated_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"does not hold a\.bin"):
+    with pytest.raises(DataError, match=r"does not contain a\.bin"):
         unpack(tar(tmp_path / "1.tar.gz", member("b.bin")), tmp_path / "into", wanted=("a.bin",), limit=LIMIT)
     twice = tar(tmp_path / "2.tar.gz", member("x/a.bin", b"1"), member("y/a.bin", b"2"))
     with pytest.raises(DataError, match=r"a\.bin twice"):

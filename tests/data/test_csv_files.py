@@ -37,7 +37,7 @@ def test_columns_are_standardised_and_the_label_column_set_apart(tmp_path: Path,
 @pytest.mark.parametrize(
     ("text", "label", "message"),
     [
-        (GOOD, None, "Say which column"),
+        (GOOD, None, "Name the column"),
         (GOOD, "species", "no column 'species'; its columns are age, kind, weight"),
         ("", "kind", "no column"),
         ("age,kind\n", "kind", "no rows"),

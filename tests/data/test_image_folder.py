@@ -70,7 +70,7 @@ def test_mixed_sizes_name_both_images(tmp_path: Path) -> None:
 def test_sixteen_bits_are_refused_rather_than_clipped(tmp_path: Path) -> None:
     (tmp_path / "cat").mkdir()
     Image.fromarray(np.full((4, 4), 40_000, dtype=np.uint16)).save(tmp_path / "cat" / "1.png")
-    with pytest.raises(DataError, match="8 bits a channel"):
+    with pytest.raises(DataError, match="8 bits per channel"):
         read_image_folder(tmp_path)
 
 

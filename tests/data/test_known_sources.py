@@ -74,7 +74,7 @@ def test_the_argument_comes_before_the_environment_before_the_cache(
 def test_an_incomplete_folder_gives_way_to_a_complete_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_mnist(tmp_path / "part" / "mnist")
     (tmp_path / "part" / "mnist" / "t10k-labels-idx1-ubyte.gz").unlink()
-    with pytest.raises(DataError, match=r"part/mnist holds a part of mnist only; t10k-labels-idx1-ubyte \(or .gz\)"):
+    with pytest.raises(DataError, match=r"part/mnist holds only a part of mnist; t10k-labels-idx1-ubyte \(or .gz\)"):
         load("mnist", data_dir=tmp_path / "part")
     write_mnist(tmp_path / "whole" / "mnist")
     monkeypatch.setenv("EXHUME_DATA", str(tmp_path / "whole"))
@@ -126,11 +126,11 @@ def test_an_unknown_name_is_answered_with_what_is_known(name: str, message: str)
 
 def test_an_archive_must_be_unpacked_first(tmp_path: Path) -> None:
     (tmp_path / "images.tar.gz").write_bytes(b"")
-    with pytest.raises(DataError, match="an archive must be unpacked first"):
+    with pytest.raises(DataError, match="unpack an archive first"):
         read_source(tmp_path / "images.tar.gz")
 
 
 @pytest.mark.parametrize("name", ["digits", "mine.npz"])
 def test_a_label_column_belongs_to_csv_alone(name: str) -> None:
-    with pytest.raises(DataError, match="Only a CSV file takes a label column"):
+    with pytest.raises(DataError, match="Only CSV files have a label column"):
         read_source(name, label="target")

@@ -150,7 +150,7 @@ def test_flat_pixels_are_centred_by_one_number(tmp_path: Path) -> None:
 
 def test_one_class_is_no_task(tmp_path: Path) -> None:
     np.savez(tmp_path / "one.npz", x=np.zeros((4, 3, 3), dtype=np.uint8), y=np.zeros(4, dtype=int))
-    with pytest.raises(DataError, match="one class only, '0'"):
+    with pytest.raises(DataError, match="only one class, '0'"):
         load(tmp_path / "one.npz")
 
 

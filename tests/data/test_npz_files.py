@@ -72,12 +72,12 @@ LABELS = np.array([0, 1, 0, 1])
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"images": BYTES}, "must hold arrays x and y .* it holds images"),
+        ({"images": BYTES}, "must contain arrays x and y .* it contains images"),
         ({"x": BYTES, "y": LABELS[:3]}, "4 inputs but 3 labels"),
         ({"x": BYTES, "y": LABELS + 0.5}, "whole numbers or names"),
-        ({"x": BYTES, "y": np.zeros((4, 2))}, "one label an example"),
+        ({"x": BYTES, "y": np.zeros((4, 2))}, "one label per example"),
         ({"x": BYTES[0, 0], "y": LABELS}, "table .* or images"),
-        ({"x": BYTES[:0], "y": LABELS[:0]}, "one label an example"),
+        ({"x": BYTES[:0], "y": LABELS[:0]}, "one label per example"),
         ({"x": BYTES.astype(float) + np.nan, "y": LABELS}, "NaN"),
         ({"x": np.full((4, 2), 1e300), "y": LABELS}, "infinite"),
         ({"x": BYTES.astype(complex), "y": LABELS}, "must hold numbers"),
@@ -104,7 +104,7 @@ def test_a_declared_shape_larger_than_the_file_sets_no_memory_aside(tmp_path: Pa
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("x.npy", header.getvalue())
         archive.writestr("y.npy", header.getvalue())
-    with pytest.raises(DataError, match="more than the"):
+    with pytest.raises(DataError, match="the limit is"):
         read_npz(path)
 
 

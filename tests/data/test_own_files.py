@@ -66,7 +66,7 @@ def test_labels_of_every_kind(y: object, classes: tuple[str, ...], labels: list[
 @pytest.mark.parametrize(
     ("x", "y", "word"),
     [
-        (PICTURES, [0, 1, 0], "not one each"),
+        (PICTURES, [0, 1, 0], "one label per input"),
         (PICTURES.astype("U5"), [0, 1, 0, 1], "must hold numbers"),
         (PICTURES[:0], [], "no examples"),
     ],

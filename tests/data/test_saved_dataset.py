@@ -26,9 +26,9 @@ def test_a_kept_data_set_comes_back_from_its_file_and_its_folder(digits, tmp_pat
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"size": 4}, "takes no size"),
-        ({"classes": "all"}, "takes no classes"),
-        ({"centre": False}, "takes no centring"),
+        ({"size": 4}, "omit size"),
+        ({"classes": "all"}, "omit classes"),
+        ({"centre": False}, "omit centre"),
         ({"test": 6}, "5 test examples"),
     ],
 )

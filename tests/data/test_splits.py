@@ -89,7 +89,7 @@ def test_classes_that_do_not_divide_the_size_differ_by_one() -> None:
         ((10, 4), 6, "needs 3 examples of class 'b' and as many held out, but there are 4; the largest .* is 4"),
         ((10, 10), 1, "too small for 2 classes"),
         ((10, 10), 0, "too small"),
-        ((10, 1), None, "'b' has 1 distinct example; two are the least"),
+        ((10, 1), None, "'b' has 1 distinct example; it needs at least two"),
         ((10, 0), None, "'b' has 0 distinct examples"),
     ],
 )

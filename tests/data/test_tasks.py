@@ -69,7 +69,7 @@ def test_a_number_is_a_name_before_it_is_an_index() -> None:
         (("cat", 3), CIFAR_10, "one class twice"),
         (("cat",), CIFAR_10, "at least two classes"),
         ((), CIFAR_10, "at least two classes"),
-        ({"a": ["cat", "dog"], "b": ["dog"]}, CIFAR_10, "'dog' stands in the task twice"),
+        ({"a": ["cat", "dog"], "b": ["dog"]}, CIFAR_10, "'dog' occurs in the task twice"),
         ({"a": ["cat"], "b": []}, CIFAR_10, "group 'b' must list"),
         ({"a": ["cat"], "b": "dog"}, CIFAR_10, "group 'b' must list"),
         ("a=cat;a=dog", CIFAR_10, "names a group twice"),

@@ -1,4 +1,4 @@
-"""Data: known sources, your own files, tasks, balanced draws with a held-out twin, and downloads with checksums."""
+"""Data sets: known sources, your own files, tasks, balanced draws with a hold-out set, and checked downloads."""
 
 from exhume.data.downloads import fetch
 from exhume.data.known_sources import Availability, available

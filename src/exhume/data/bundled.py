@@ -1,6 +1,6 @@
-"""Data that comes with exhume's dependencies, so that everything can be tried without a network.
+"""Data sets that come with exhume's dependencies and need no download.
 
-The libraries are imported on use: scikit-learn alone takes longer to import than the rest of exhume.
+The libraries are imported on use, because scikit-learn alone takes longer to import than the rest of exhume.
 """
 
 import torch
@@ -10,11 +10,11 @@ from exhume.data.source import Examples, Source, standardise
 
 
 def read_digits() -> Source:
-    """Read scikit-learn's 1797 handwritten digits of 8 x 8 pixels (Alpaydin and Kaynak 1998)."""
+    """Read scikit-learn's 1797 handwritten digits of 8×8 pixels (Alpaydin and Kaynak 1998)."""
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
-    images = torch.from_numpy(bunch.images)[:, None] / 16  # the originals count ink in 4 x 4 blocks: 0 to 16
+    images = torch.from_numpy(bunch.images)[:, None] / 16  # each value counts the inked pixels of a 4×4 block: 0 to 16
     labels = torch.from_numpy(bunch.target).long()
     return Source(
         name="digits", train=Examples(inputs=images.float(), labels=labels), classes=DIGITS, bounds=(0.0, 1.0)
@@ -22,7 +22,7 @@ def read_digits() -> Source:
 
 
 def read_faces() -> Source:
-    """Read scikit-image's 100 faces and 100 patches of background, 25 x 25 pixels, from LFW (Huang et al. 2007)."""
+    """Read scikit-image's 100 faces and 100 patches of background, 25×25 pixels, from LFW (Huang et al. 2007)."""
     from skimage.data import lfw_subset
 
     images = torch.from_numpy(lfw_subset())[:, None].float()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""The binary version of CIFAR: records of label bytes and then a red, a green and a blue plane."""
+"""Read the binary version of CIFAR: records of label bytes, then a red, a green and a blue plane."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,7 +30,11 @@ TEST_FILES = ("test_batch.bin", "test.bin")
 
 
 def read_cifar_file(path: Path, classes: tuple[str, ...], most_records: int) -> Examples:
-    """Read the records of one file, plain or gzip; fewer than the official number are fine, a part of one is not."""
+    """Read the records of one file, plain or gzip.
+
+    Raises:
+        DataError: when the file has more records than ``most_records``, an incomplete record or an impossible label.
+    """
     label_bytes = LABEL_BYTES[classes]
     record = label_bytes + PIXELS
     with open_file(path) as stream:
@@ -49,7 +53,7 @@ def read_cifar_file(path: Path, classes: tuple[str, ...], most_records: int) -> 
 
 
 def read_cifar(files: Mapping[str, Path], name: str, classes: tuple[str, ...]) -> Source:
-    """Read the files of CIFAR-10 or CIFAR-100 that are there."""
+    """Read CIFAR-10 or CIFAR-100 from those of its files that are present."""
     most = {file: 50_000 if file == "train.bin" else 10_000 for file in files}
     read = {file: read_cifar_file(path, classes, most[file]) for file, path in sorted(files.items())}
     training = [examples for file, examples in read.items() if file not in TEST_FILES]

@@ -1,4 +1,4 @@
-"""Tables: CSV with a header, a column of labels and otherwise numbers."""
+"""Read CSV files with a header, one column of labels, and numbers in all other columns."""
 
 import csv
 import math
@@ -15,9 +15,9 @@ SEPARATORS = ",;\t"
 
 
 def read_csv(path: Path, label: str | None) -> Source:
-    """Read a CSV file with the classes in column ``label``; the other columns are standardised."""
+    """Read a CSV file; column ``label`` holds the classes, and the other columns are standardised."""
     if label is None:
-        raise DataError(f"Say which column of {path} holds the classes, as in load({path.name!r}, label='target').")
+        raise DataError(f"Name the column of {path} that holds the classes, as in load({path.name!r}, label='target').")
     rows = _rows(path)
     _, header = next(rows, (1, []))
     position = _column(header, label, path)
@@ -48,14 +48,14 @@ def read_csv(path: Path, label: str | None) -> Source:
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     if path.stat().st_size > LARGEST_SOURCE:
-        raise DataError(f"{path} is larger than {LARGEST_SOURCE:,} bytes; take fewer rows.")
+        raise DataError(f"{path} is larger than {LARGEST_SOURCE:,} bytes; use fewer rows.")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             header = file.readline(2**16)
             file.seek(0)
             reader = csv.reader(file, delimiter=max(SEPARATORS, key=header.count), strict=True)
             for row in reader:
-                if row:  # blank lines separate nothing
+                if row:  # skip blank lines
                     yield reader.line_num, row
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not text in UTF-8 ({error.reason}); export it again as CSV in UTF-8.") from error
@@ -77,7 +77,7 @@ def _column(header: list[str], label: str, path: Path) -> int:
 
 def _number(text: str, where: str) -> float:
     try:
-        value = float(text.replace("_", "?"))  # Python reads 1_000 as a number; nothing that writes CSV means one
+        value = float(text.replace("_", "?"))  # Python reads 1_000 as a number, CSV files do not
     except ValueError:
         shown = f"{text[:40]!r} is not a number" if text.strip() else "the value is missing"
         raise DataError(f"{where}: {shown}; encode the column as numbers or drop it.") from None

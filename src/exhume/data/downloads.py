@@ -1,4 +1,4 @@
-"""Fetching sources from where they are published, with checksums."""
+"""Download known sources from their publishers and check them against published checksums."""
 
 import logging
 from dataclasses import dataclass
@@ -12,18 +12,21 @@ from exhume.data.archives import unpack
 from exhume.data.known_sources import KNOWN_SOURCES, MNIST_FILES, BundledSource, FileSource, search_path
 
 LARGEST_DOWNLOAD = 2**28
+"""Most bytes to accept from a server; the largest source, CIFAR-10, has 170 MB."""
 LARGEST_ARCHIVE = 2**28
+"""Most bytes an archive may unpack to; CIFAR-10 unpacks to 184 MB."""
 TIMEOUT = 30
+"""Seconds to wait for an answer of the server."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Download:
-    """A file at its publisher's, and what it must hash to."""
+    """A published file and its checksum."""
 
     url: str
     checksum: str
     unpacks_to: tuple[str, ...] = ()
-    """The files to take out of it when it is an archive."""
+    """The files to unpack, if this is an archive."""
 
     @property
     def file(self) -> str:
@@ -77,11 +80,11 @@ DOWNLOADS: dict[str, tuple[Download, ...]] = {
 def fetch(name: str, data_dir: Path | str | None = None, progress: Progress = no_progress) -> Path:
     """Download a known source into ``data_dir`` (else ``EXHUME_DATA``, else the cache) and return its folder.
 
-    A source that is already there is not downloaded again. An official file that already lies in the folder is checked
-    and used, so that it may also arrive by other means than this network.
+    A source that is present is not downloaded again. An official file that is already in the folder is checked and
+    used, so machines without a network can be given the file by other means.
 
     Raises:
-        DataError: when there is no such download, no network, no room, or the file is not the published one.
+        DataError: when there is no such download, no network, no disk space, or when the file is not the published one.
     """
     known = KNOWN_SOURCES.get(name)
     if isinstance(known, BundledSource):
@@ -101,28 +104,28 @@ def _complete(name: str, known: FileSource, folder: Path) -> bool:
 
 
 def _retrieve(download: Download, folder: Path, progress: Progress) -> None:
-    import requests  # costs a tenth of a second, which only a download should pay
+    import requests  # takes 0.1 s to import, and only downloads need it
 
-    # pooch announces every download on standard error; the progress listener does that here.
+    # pooch logs every download to standard error; the progress callback reports it instead.
     pooch.get_logger().setLevel(logging.WARNING)
-    listener = _Listener(f"fetch {download.file}", progress)
+    bar = _ProgressBar(f"fetch {download.file}", progress)
     try:
         path = pooch.retrieve(
             download.url,
             known_hash=download.checksum,
             fname=download.file,
             path=folder,
-            downloader=pooch.HTTPDownloader(progressbar=listener, timeout=TIMEOUT),
+            downloader=pooch.HTTPDownloader(progressbar=bar, timeout=TIMEOUT),
         )
     except requests.exceptions.ConnectionError as error:
         raise DataError(
-            f"{download.url} cannot be reached; put the file into {folder} by other means and fetch again."
+            f"{download.url} cannot be reached; check the network, or copy the file into {folder} and fetch again."
         ) from error
     except requests.exceptions.RequestException as error:
         raise DataError(f"{download.url} cannot be downloaded ({error}).") from error
-    except ValueError as error:  # how pooch reports a checksum that differs
+    except ValueError as error:  # raised by pooch when the checksum differs
         raise DataError(
-            f"{download.url} is not the published file: its checksum differs, and it was dropped."
+            f"{download.url} is not the published file: its checksum differs, so it was deleted."
         ) from error
     except OSError as error:
         raise DataError(f"{download.file} cannot be written to {folder} ({error}).") from error
@@ -130,22 +133,22 @@ def _retrieve(download: Download, folder: Path, progress: Progress) -> None:
         unpack(Path(path), folder, wanted=download.unpacks_to, limit=LARGEST_ARCHIVE)
 
 
-class _Listener:
-    """What pooch takes for a progress bar; it also stops a server that never stops sending."""
+class _ProgressBar:
+    """A progress bar for pooch that reports to a callback and stops a server that never stops sending."""
 
     def __init__(self, stage: str, progress: Progress) -> None:
         self.stage, self.progress, self.total, self.done = stage, progress, 0, 0
 
     def update(self, size: int) -> None:
-        """Hear of ``size`` more bytes."""
+        """Count ``size`` more bytes."""
         self.done += size
         if self.done > LARGEST_DOWNLOAD:
-            raise DataError(f"{self.stage}: the server sent more than {LARGEST_DOWNLOAD:,} bytes; giving up.")
+            raise DataError(f"{self.stage}: stopped, because the server sent more than {LARGEST_DOWNLOAD:,} bytes.")
         self.progress(self.stage, min(self.done, self.total) if self.total else self.done, self.total)
 
     def reset(self) -> None:
-        """Start from nothing, as pooch does to fill the bar at the end."""
+        """Start again from zero; pooch does this before it fills the bar at the end."""
         self.done = 0
 
     def close(self) -> None:
-        """Say nothing more."""
+        """Do nothing: the callback needs no closing."""

@@ -1,4 +1,4 @@
-"""The IDX format of MNIST and its relatives: a big-endian header that declares the shape, then bytes."""
+"""Read the IDX format of MNIST and similar data sets: a big-endian header with the shape, then bytes."""
 
 import math
 import struct
@@ -34,7 +34,7 @@ CLOTHES = (
 def read_idx(path: Path, dimensions: int) -> UInt8[Tensor, "..."]:
     """Read an IDX file of unsigned bytes, plain or gzip, with the given number of dimensions.
 
-    No more is unpacked than the header declares, so a gzip bomb costs nothing.
+    No more is decompressed than the header declares, so a gzip bomb does no harm.
     """
     magic = bytes([0, 0, UNSIGNED_BYTES, dimensions])
     with open_file(path) as stream:
@@ -52,7 +52,9 @@ def read_idx(path: Path, dimensions: int) -> UInt8[Tensor, "..."]:
             raise DataError(
                 f"{path} declares {' x '.join(map(str, shape))} values, which no data set of this kind has."
             )
-        body = read_up_to(stream, size + 1)  # one more than declared: to notice surplus, and to reach gzip's checksum
+        body = read_up_to(
+            stream, size + 1
+        )  # one more than declared, to notice surplus bytes and to reach gzip's checksum
     if len(body) < size:
         raise DataError(
             f"{path} is truncated: it declares {size:,} values and holds {len(body):,}; fetch or copy it again."
@@ -63,7 +65,7 @@ def read_idx(path: Path, dimensions: int) -> UInt8[Tensor, "..."]:
 
 
 def read_mnist(files: Mapping[str, Path], name: str, classes: tuple[str, ...]) -> Source:
-    """Read the four files of MNIST, or of a data set published in its likeness."""
+    """Read the four files of MNIST, or of a data set in the same format."""
     return Source(
         name=name,
         train=_examples(files["train-images-idx3-ubyte"], files["train-labels-idx1-ubyte"], classes),

@@ -1,4 +1,4 @@
-"""A folder of images with one sub-folder a class."""
+"""Read a folder of images with one sub-folder per class."""
 
 import warnings
 from pathlib import Path
@@ -11,17 +11,17 @@ from torch import Tensor
 from exhume.core.errors import DataError
 from exhume.data.source import LARGEST_SOURCE, Examples, Source
 
-# Named, so that nothing reaches the rarer decoders (one of them runs PostScript).
+# An explicit list keeps untrusted files away from the rarer decoders (one of them runs PostScript).
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm"})
 GREY = frozenset({"1", "L"})
 COLOUR = frozenset({"RGB", "RGBA", "P", "LA", "PA", "CMYK", "YCbCr"})
 LARGEST_IMAGE = 4096 * 4096
-"""In pixels; a few kilobytes can declare a thousand times as many."""
+"""Most pixels per image; a file of a few kilobytes can declare a thousand times as many."""
 
 
 def read_image_folder(folder: Path) -> Source:
-    """Read every image under ``folder/<class>/``; all grey images give one channel, else all become RGB."""
+    """Read every image in ``folder/<class>/``, with one channel if all are grey and as RGB otherwise."""
     classes = sorted(child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
     if not classes:
         raise DataError(f"{folder} has no sub-folders; put the images of each class into a sub-folder named after it.")
@@ -46,12 +46,12 @@ def _images_in(folder: Path) -> list[Path]:
 
 
 def _inspect(path: Path) -> tuple[tuple[int, int], str]:
-    """Return size and mode from the header alone, before anything is decoded."""
-    with _opened(path) as image:
+    """Return size and mode from the header, before any pixel is decoded."""
+    with _open(path) as image:
         if image.width * image.height > LARGEST_IMAGE:
-            raise DataError(f"{path} declares {image.width} x {image.height} pixels; {LARGEST_IMAGE:,} are the most.")
+            raise DataError(f"{path} declares {image.width} x {image.height} pixels; the limit is {LARGEST_IMAGE:,}.")
         if image.mode not in GREY | COLOUR:
-            raise DataError(f"{path} has pixels of mode {image.mode}; save it with 8 bits a channel.")
+            raise DataError(f"{path} has pixels of mode {image.mode}; save it with 8 bits per channel.")
         return image.size, image.mode
 
 
@@ -65,26 +65,26 @@ def _check_sizes(files: list[Path], sizes: list[tuple[tuple[int, int], str]]) ->
             )
     if 3 * width * height * len(files) > LARGEST_SOURCE:
         raise DataError(
-            f"{len(files)} images of {width} x {height} pixels are more than fits; take fewer or smaller ones."
+            f"{len(files)} images of {width} x {height} pixels are too large together; use fewer or smaller images."
         )
 
 
 def _decode(path: Path, mode: str) -> Tensor:
-    with _opened(path) as image:
+    with _open(path) as image:
         try:
             pixels = np.array(image.convert(mode))
-        except Exception as error:  # decoders raise whatever their bytes drive them to
+        except Exception as error:  # decoders can raise any error on damaged bytes
             raise DataError(f"{path} is damaged ({error}); replace or remove it.") from error
     tensor = torch.from_numpy(pixels)
     return tensor[None] if mode == "L" else tensor.permute(2, 0, 1).contiguous()
 
 
-def _opened(path: Path) -> Image.Image:
+def _open(path: Path) -> Image.Image:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit is lower and is an error
             return Image.open(path, formats=FORMATS)
     except Image.DecompressionBombError as error:
-        raise DataError(f"{path} declares more pixels than any image here may have ({error}).") from error
-    except Exception as error:  # likewise
+        raise DataError(f"{path} declares too many pixels ({error}).") from error
+    except Exception as error:  # decoders can raise any error on damaged bytes
         raise DataError(f"{path} is not a readable image; replace or remove it.") from error

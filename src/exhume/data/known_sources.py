@@ -1,4 +1,4 @@
-"""The sources exhume knows by name, where their files are looked for, and how a path is read."""
+"""The sources that exhume knows by name, where it searches for their files, and how it reads a path."""
 
 import difflib
 import os
@@ -19,6 +19,7 @@ from exhume.data.npz_files import read_npz
 from exhume.data.source import Source
 
 ENVIRONMENT = "EXHUME_DATA"
+"""Environment variable with the folder of data files."""
 MNIST_FILES = (
     "train-images-idx3-ubyte",
     "train-labels-idx1-ubyte",
@@ -37,42 +38,42 @@ class BundledSource:
 
 @dataclass(frozen=True, kw_only=True)
 class FileSource:
-    """A source read from files of known names."""
+    """A source that is read from files with known names."""
 
     description: str
     folders: tuple[str, ...]
-    """Where the files may lie under a data folder ("." is itself); a download puts them into the first."""
+    """Folders of the files, relative to a data folder; a download writes to the first."""
     files: tuple[str, ...]
     optional: tuple[str, ...] = ()
     read: Callable[[Mapping[str, Path]], Source]
 
 
 KNOWN_SOURCES: dict[str, BundledSource | FileSource] = {
-    "digits": BundledSource(description="1797 handwritten digits, 8 x 8 grey, ten classes", read=read_digits),
-    "faces": BundledSource(description="100 faces and 100 patches of background, 25 x 25 grey", read=read_faces),
+    "digits": BundledSource(description="1797 handwritten digits, 8×8 grey, ten classes", read=read_digits),
+    "faces": BundledSource(description="100 faces and 100 patches of background, 25×25 grey", read=read_faces),
     "breast-cancer": BundledSource(description="569 tumours of 30 measurements, two classes", read=read_breast_cancer),
     "mnist": FileSource(
-        description="70 000 handwritten digits, 28 x 28 grey, ten classes",
+        description="70 000 handwritten digits, 28×28 grey, ten classes",
         folders=("mnist", "MNIST/raw", "."),
         files=MNIST_FILES,
         read=partial(read_mnist, name="mnist", classes=DIGITS),
     ),
     "fashion-mnist": FileSource(
-        description="70 000 pictures of clothes, 28 x 28 grey, ten classes",
-        # Not the data folder itself: its files have the names of MNIST's, and one must not pass for the other.
+        description="70 000 pictures of clothes, 28×28 grey, ten classes",
+        # Not the data folder itself: the files have the same names as MNIST's and could be confused with them.
         folders=("fashion-mnist", "FashionMNIST/raw"),
         files=MNIST_FILES,
         read=partial(read_mnist, name="fashion-mnist", classes=CLOTHES),
     ),
     "cifar-10": FileSource(
-        description="60 000 photographs, 32 x 32 colour, ten classes",
+        description="60 000 photographs, 32×32 colour, ten classes",
         folders=("cifar-10", "cifar-10/cifar-10-batches-bin", "cifar-10-batches-bin", "."),
         files=("data_batch_1.bin", "test_batch.bin"),
         optional=tuple(f"data_batch_{number}.bin" for number in range(2, 6)),
         read=partial(read_cifar, name="cifar-10", classes=CIFAR_10),
     ),
     "cifar-100": FileSource(
-        description="60 000 photographs, 32 x 32 colour, a hundred classes",
+        description="60 000 photographs, 32×32 colour, a hundred classes",
         folders=("cifar-100", "cifar-100/cifar-100-binary", "cifar-100-binary", "."),
         files=("train.bin", "test.bin"),
         read=partial(read_cifar, name="cifar-100", classes=CIFAR_100),
@@ -82,23 +83,23 @@ KNOWN_SOURCES: dict[str, BundledSource | FileSource] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Availability:
-    """Whether a known source can be loaded here, and from where."""
+    """Whether a known source can be loaded on this machine, and from where."""
 
     name: str
     description: str
     present: bool
     location: str
-    """A folder, ``bundled``, or what to do where the source is missing."""
+    """A folder, ``bundled``, or how to get the source if it is missing."""
 
 
 def search_path(data_dir: Path | str | None = None) -> list[Path]:
-    """Return the folders searched for files: ``data_dir``, then ``EXHUME_DATA``, then the download cache."""
+    """Return the folders to search for files: ``data_dir``, then ``EXHUME_DATA``, then the download cache."""
     named = [data_dir, os.environ.get(ENVIRONMENT)]
     return [Path(folder).expanduser() for folder in named if folder] + [Path(pooch.os_cache("exhume"))]
 
 
 def available(data_dir: Path | str | None = None) -> list[Availability]:
-    """List the known sources, whether each is here, and where."""
+    """Return for each known source whether it is present, and where."""
     return [_availability(name, known, data_dir) for name, known in KNOWN_SOURCES.items()]
 
 
@@ -108,12 +109,12 @@ def read_source(name: str | Path, *, label: str | None = None, data_dir: Path | 
     if not str(name):
         raise DataError(f"Name a source or a path.{_suggestion('')}")
     if label is not None and (known or Path(name).suffix.lower() != ".csv"):
-        raise DataError(f"Only a CSV file takes a label column; {name} brings its own labels.")
+        raise DataError(f"Only CSV files have a label column; {name} has its own labels.")
     if known is not None:
         return known.read() if isinstance(known, BundledSource) else known.read(locate(str(name), known, data_dir))
     try:
         return _read_path(Path(name).expanduser(), label)
-    except (OSError, RuntimeError) as error:  # RuntimeError: the home of a user that does not exist
+    except (OSError, RuntimeError) as error:  # RuntimeError: unknown user in ~user
         raise DataError(f"{name} cannot be read ({error}).") from error
 
 
@@ -129,13 +130,16 @@ def _read_path(path: Path, label: str | None) -> Source:
     if path.suffix.lower() == ".csv":
         return read_csv(path, label)
     raise DataError(
-        f"{path} is of no kind that can be loaded; take an .npz file, a .csv file or a folder of images "
-        "(an archive must be unpacked first)."
+        f"{path} is of an unknown kind; use an .npz file, a .csv file or a folder of images (unpack an archive first)."
     )
 
 
 def locate(name: str, known: FileSource, data_dir: Path | str | None = None) -> dict[str, Path]:
-    """Find the files of a known source in the first folder of the search path that has them all."""
+    """Return the files of a known source from the first folder of the search path that has them all.
+
+    Raises:
+        DataError: when no folder has them all.
+    """
     folders = [root / below for root in search_path(data_dir) for below in known.folders]
     found = [(folder, _files_in(folder, known)) for folder in folders]
     for _, files in found:
@@ -144,7 +148,7 @@ def locate(name: str, known: FileSource, data_dir: Path | str | None = None) -> 
     folder, files = max(found, key=lambda candidate: len(candidate[1]))
     missing = ", ".join(file for file in known.files if file not in files)
     if files:
-        raise DataError(f"{folder} holds a part of {name} only; {missing} (or .gz) is missing.")
+        raise DataError(f"{folder} holds only a part of {name}; {missing} (or .gz) is missing.")
     roots = ", ".join(str(root) for root in search_path(data_dir))
     raise DataError(
         f"{name} is not in {roots}; run 'exhume data fetch {name}', or put {missing} (plain or .gz) "
@@ -168,7 +172,7 @@ def _files_in(folder: Path, known: FileSource) -> dict[str, Path]:
 
 
 def _spellings(file: str) -> tuple[str, ...]:
-    """Some mirrors of MNIST write ``train-images.idx3-ubyte``."""
+    """Return the usual spellings of a file name; some mirrors of MNIST write ``train-images.idx3-ubyte``."""
     return (file, file.replace("-idx", ".idx"))
 
 

@@ -1,4 +1,4 @@
-"""Class labels as they come, turned into class names and indices."""
+"""Turn labels into class names and indices."""
 
 import math
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from exhume.core.errors import DataError
 
 
 def sort_classes(labels: Sequence[str]) -> tuple[str, ...]:
-    """Return the distinct labels in order: by value when all are numbers, else by the alphabet.
+    """Return the distinct labels, sorted by value if all are numbers, else alphabetically.
 
-    >>> class_names(["10", "9", "10"]), class_names(["dog", "cat"])
+    >>> sort_classes(["10", "9", "10"]), sort_classes(["dog", "cat"])
     (('9', '10'), ('cat', 'dog'))
     """
     distinct = sorted(set(labels))
@@ -27,7 +27,11 @@ def sort_classes(labels: Sequence[str]) -> tuple[str, ...]:
 
 
 def encode_labels(labels: Sequence[str], classes: tuple[str, ...], where: str) -> Int[Tensor, " example"]:
-    """Turn labels into indices of ``classes``."""
+    """Return the index of each label in ``classes``.
+
+    Raises:
+        DataError: when a label is not in ``classes``.
+    """
     index = {name: position for position, name in enumerate(classes)}
     unknown = [label for label in labels if label not in index]
     if unknown:

@@ -1,4 +1,4 @@
-"""From a source's name to a data set: task, balanced draw, held-out twin, centring."""
+"""Load a data set by name: read the source, choose the task, draw a training and a hold-out set, centre."""
 
 from pathlib import Path
 
@@ -31,25 +31,25 @@ def load(
 
     Args:
         name: a known source (see :func:`exhume.data.available`), or the path of an ``.npz`` file, a ``.csv`` file or a
-            folder of images; or a data set that was kept, such as the folder of ``exhume distil``, which is returned as
-            it is.
+            folder of images; or a saved data set, such as the run folder of ``exhume distil``, which is returned as it
+            is.
         classes: the task: ``"all"`` (the default), ``"odd-even"``, ``"animal-vehicle"``, classes to tell apart such as
             ``("cat", "dog")``, or groups such as ``{"pet": ["cat", "dog"], "farm": ["horse"]}``. The first is label 0.
             A string may spell these too: ``"cat,dog"``, ``"pet=cat,dog; farm=horse"``.
-        size: how many training examples in total; by default the most that leaves as many held out.
-        test: how many test examples; by default the whole test split of a source that has one, else what the draw
-            left over. 0 means none.
-        seed: fixes the draw. Smaller draws of one seed lie within larger ones.
-        centre: whether to subtract the training mean of images, one number for grey and one a channel for colour.
+        size: number of training examples; by default the largest that leaves a hold-out set of the same size.
+        test: number of test examples; by default the whole test split of a source that has one, else all examples
+            that were not drawn. 0 means none.
+        seed: fixes the draw. Smaller draws with the same seed are subsets of larger ones.
+        centre: whether to subtract the training mean of images, one number for grey and one per channel for colour.
             Tables are standardised instead.
         label: the column of a CSV file that holds the classes.
-        data_dir: the folder to look for files in before ``EXHUME_DATA`` and the download cache.
+        data_dir: folder to search before ``EXHUME_DATA`` and the download cache.
 
     Returns:
         A :class:`~exhume.records.Dataset` with inputs in pixel units; the mean to subtract is its ``offset``.
 
     Raises:
-        DataError: when the source is missing, damaged or too small for what is asked.
+        DataError: when the source is missing, damaged or too small.
 
     >>> data = load("digits", classes="odd-even", size=20)
     >>> len(data.train), len(data.holdout), data.classes, data.input_shape
@@ -57,14 +57,14 @@ def load(
     """
     if test is not None and test < 0:
         raise DataError(f"A test set cannot have {test} examples; 0 means none.")
-    kept = find_saved_dataset(name)
-    if kept is not None:
+    saved = find_saved_dataset(name)
+    if saved is not None:
         return read_saved_dataset(
-            kept, test=test, classes=classes, size=size, label=label, centring=None if centre else False
+            saved, test=test, classes=classes, size=size, label=label, centre=None if centre else False
         )
     source = read_source(name, label=label, data_dir=data_dir)
     if len(source.classes) < 2:
-        raise DataError(f"{name} has one class only, {source.classes[0]!r}; a task needs two to tell apart.")
+        raise DataError(f"{name} has only one class, {source.classes[0]!r}; a task needs at least two.")
     task = choose_task(classes, source.classes)
     generator = torch.Generator().manual_seed(seed)
 
@@ -111,7 +111,7 @@ def _test_split(
 
 
 def _mean(inputs: Float[Tensor, "example ..."]) -> Float[Tensor, "..."]:
-    """Return one mean for grey or flat inputs and one a channel for colour, broadcastable to one input."""
+    """Return one mean for grey or flat inputs and one per channel for colour, broadcastable to one input."""
     shape = inputs.shape[1:]
     channels = shape[0] if len(shape) == 3 else 1
     means = inputs.double().reshape(len(inputs), channels, -1).mean(dim=(0, 2))

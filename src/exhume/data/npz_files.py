@@ -1,4 +1,4 @@
-"""NumPy archives: ``x`` and ``y``, and ``x_test`` and ``y_test`` where there is a test split. Never pickled objects."""
+"""Read ``.npz`` files with arrays ``x`` and ``y`` (and ``x_test``, ``y_test``); pickled objects are refused."""
 
 import math
 import zipfile
@@ -26,8 +26,8 @@ Array = NDArray[Any]
 def read_npz(path: Path) -> Source:
     """Read an ``.npz`` file.
 
-    Bytes are pixels, 255 becoming one. Other numbers are a table when they have two axes, and are standardised; else
-    they are pixels and lie in [0, 1]. Images are ``(n, h, w)``, ``(n, c, h, w)`` or ``(n, h, w, c)``, with one or three
+    Bytes are pixels and are divided by 255. Other numbers with two axes are a table and are standardised; with more
+    axes they are pixels in [0, 1]. Images are ``(n, h, w)``, ``(n, c, h, w)`` or ``(n, h, w, c)``, with one or three
     channels.
     """
     arrays = read_arrays(path)
@@ -52,18 +52,22 @@ def read_npz(path: Path) -> Source:
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
-    """Read the arrays with names we know, having made sure that the training ones are there."""
+    """Return the arrays with known names.
+
+    Raises:
+        DataError: when the training arrays are missing or the file is damaged.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
             if not any(members.keys() >= set(pair) for pair in NAMES):
                 held = ", ".join(sorted(members)[:8]) or "nothing"
-                raise DataError(f"{path} must hold arrays x and y (or x_train and y_train); it holds {held}.")
+                raise DataError(f"{path} must contain arrays x and y (or x_train and y_train); it contains {held}.")
             wanted = {name for names in (*NAMES, TEST_NAMES) for name in names} & members.keys()
             return {name: _array(archive, members[name], f"{name} in {path}") for name in wanted}
     except DataError:
         raise
-    except Exception as error:  # NumPy parses headers as Python source, whose errors are no closed list
+    except Exception as error:  # NumPy parses headers as Python source, which can raise any error
         raise DataError(f"{path} is truncated or not a NumPy .npz archive ({first_sentence(error)}).") from error
 
 
@@ -75,7 +79,7 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> Arr
 
 
 def _check_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str) -> None:
-    """Hold a header against the size of its file before NumPy sets memory aside for the shape it declares."""
+    """Compare a header with the size of its file before NumPy allocates memory for the declared shape."""
     with archive.open(member) as file:
         version = npy.read_magic(file)
         shape, _, dtype = (npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0)(file)
@@ -84,23 +88,23 @@ def _check_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str)
         raise DataError(f"{where} holds pickled Python objects, which are never loaded; save an array of numbers.")
     declared = math.prod(shape) * dtype.itemsize
     if declared > LARGEST_SOURCE:
-        raise DataError(f"{where} declares {declared:,} bytes, more than the {LARGEST_SOURCE:,} read; take fewer.")
+        raise DataError(f"{where} declares {declared:,} bytes; the limit is {LARGEST_SOURCE:,}, so use fewer examples.")
     if declared != held:
         raise DataError(f"{where} declares {declared:,} bytes of values but holds {held:,}.")
 
 
 def read_labels(array: Array, where: str) -> list[str]:
-    """Return labels, whole numbers or names, as words."""
+    """Return labels, which may be whole numbers or names, as strings."""
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1 or not len(array):
-        raise DataError(f"{where} must be one label an example, not an array of shape {array.shape}.")
+        raise DataError(f"{where} must be one label per example, not an array of shape {array.shape}.")
     if array.dtype.kind in "SU":
         return [str(label) for label in array.astype(str)]
     if array.dtype.kind == "f" and bool(np.isfinite(array).all()) and bool((array == np.round(array)).all()):
         array = array.astype(np.int64)
     if array.dtype.kind not in "biu":
-        raise DataError(f"{where} must hold whole numbers or names, one a class, not {array.dtype} values.")
+        raise DataError(f"{where} must hold whole numbers or names, one per class, not {array.dtype} values.")
     return [str(int(label)) for label in array]
 
 

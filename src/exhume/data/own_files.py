@@ -1,4 +1,4 @@
-"""The data of somebody's own model: ``.npz`` files with the inputs as the model takes them."""
+"""Read the data of a user's own model: ``.npz`` files with inputs as the model takes them."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from exhume.records import Dataset, Split
 from exhume.records.record import Bounds
 
 CLASSES_MOST = 10_000
-"""Whole numbers below this are class indices as the model has them; larger ones are names."""
+"""Whole numbers below this are class indices of the model; larger ones are taken as class names."""
 
 
 def read_own_files(
@@ -28,18 +28,17 @@ def read_own_files(
     bounds: Bounds | None,
     offset: Float[Tensor, "..."] | None = None,
 ) -> Dataset:
-    """Read what a model was trained on, and what it was not, from ``.npz`` files with arrays ``x`` and ``y``.
+    """Read training and held-out examples of a model from ``.npz`` files with arrays ``x`` and ``y``.
 
-    ``x`` holds inputs in the units the model takes: what stands between the brackets of ``model(x)``. Bytes are pixels,
-    255 becoming one, where the range is [0, 1]. ``y`` holds class indices or names; other numbers are targets of a
-    regression, and take no part.
+    ``x`` holds inputs as they are passed to ``model(x)``. Bytes are divided by 255 where the range is [0, 1]. ``y``
+    holds class indices or names; other numbers are regression targets and are not used.
 
     Args:
         train: the training examples.
-        holdout: examples from the same source that the model has not seen; without them no score has its null.
+        holdout: examples from the same source that the model has not seen; without them scores have no null.
         input_shape: the shape of one input.
         bounds: the range of an input value before ``offset`` is subtracted.
-        offset: what users of the model subtract first; added back here, as records hold inputs in pixel units.
+        offset: what users of the model subtract from pixels; added back here, as records hold pixel units.
 
     Raises:
         DataError: when a file is damaged or does not hold numbers with one label each. Whether the inputs fit the
@@ -75,7 +74,9 @@ def _read(
     if offset is not None and tuple(inputs.shape[1:]) == input_shape:
         inputs = inputs + offset.to(inputs)
     if arrays[y].ndim == 0 or len(arrays[y]) != len(inputs):
-        raise DataError(f"{path} has {len(inputs)} inputs but labels of shape {arrays[y].shape}: not one each.")
+        raise DataError(
+            f"{path} has {len(inputs)} inputs but labels of shape {arrays[y].shape}; it needs one label per input."
+        )
     return inputs, None if _is_regression(arrays[y]) else read_labels(arrays[y], f"{y} in {path}")
 
 
@@ -96,7 +97,7 @@ def _is_regression(array: NDArray[Any]) -> bool:
 
 
 def _classes(names: list[str]) -> tuple[str, ...]:
-    """Return the classes in the order of the model's outputs, where labels are whole numbers from zero."""
+    """Return the classes; whole numbers from zero are indices of the model's outputs, so gaps are filled in."""
     distinct = sort_classes(names)
     if distinct and all(name.isdecimal() for name in distinct) and int(distinct[-1]) < CLASSES_MOST:
         return tuple(str(index) for index in range(max(2, int(distinct[-1]) + 1)))

@@ -1,4 +1,4 @@
-"""Data sets kept by ``exhume distil``, ``train`` or ``data show``: drawn already, and used as they are."""
+"""Read data sets that ``exhume distil``, ``train`` or ``data show`` saved; they are used as they are, not drawn."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +11,11 @@ from exhume.core.text import count_noun
 from exhume.records import Dataset, Split
 
 FILE = "data.safetensors"
-"""What commands call the data set they leave in their folder."""
+"""Name of the data set that a command saves in its run folder."""
 
 
 def find_saved_dataset(name: str | Path) -> Path | None:
-    """Return the file of a kept data set that ``name`` is, or has in it as a folder; None: it is something else."""
+    """Return ``name`` if it is a saved data set, or the saved data set in the folder ``name``; else None."""
     path = Path(name).expanduser()
     if path.suffix.lower() == ".safetensors":
         return path
@@ -24,20 +24,20 @@ def find_saved_dataset(name: str | Path) -> Path | None:
 
 
 def read_saved_dataset(path: Path, *, test: int | None = None, **redraw: Any) -> Dataset:
-    """Read a kept data set, with at most ``test`` of its test examples.
+    """Read a saved data set, with the first ``test`` of its test examples.
 
     Args:
         path: the file.
-        test: how many test examples; None: all.
-        redraw: settings of another draw by name, refused where they are given: this one was drawn already.
+        test: number of test examples; None: all.
+        redraw: settings of a draw, by name. All must be None, because a saved data set was drawn already.
 
     Raises:
-        DataError: when there is no such file, when it does not hold examples a network can be trained on, or when
-            another draw is asked for.
+        DataError: when there is no such file, when its examples cannot be trained on, or when a setting of a draw is
+            given.
     """
     given = ", ".join(name for name, value in redraw.items() if value is not None)
     if given:
-        raise DataError(f"{path} holds a data set that was drawn already, so it takes no {given}.")
+        raise DataError(f"{path} holds a data set that was drawn already; omit {given}.")
     if not path.is_file():
         raise DataError(f"There is no file {path}.")
     data = Dataset.load(path)

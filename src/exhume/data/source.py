@@ -1,4 +1,4 @@
-"""What a reader brings home: every example of a source, before a task and a size are chosen."""
+"""All examples of a source, before a task and a size are chosen."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,12 @@ from torch import Tensor
 from exhume.records.record import Bounds
 
 LARGEST_SOURCE = 4 * 2**30
-"""No reader takes more bytes than this into memory, whatever a file declares."""
+"""Most bytes that a reader loads into memory, whatever a file declares: 4 GiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Examples:
-    """Inputs with their classes; images may stay bytes until they are chosen, an eighth of the memory or less."""
+    """Inputs with their classes; images may stay bytes until they are chosen, which saves memory."""
 
     inputs: UInt8[Tensor, "example ..."] | Float[Tensor, "example ..."]
     labels: Int[Tensor, " example"]
@@ -23,13 +23,13 @@ class Examples:
         return len(self.labels)
 
     def take(self, chosen: Int[Tensor, " chosen"]) -> Float[Tensor, "chosen ..."]:
-        """Return the chosen inputs in pixel units as float32; a byte of 255 is one."""
+        """Return the chosen inputs in pixel units as float32; bytes are divided by 255."""
         return to_unit(self.inputs[chosen])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """All examples of one source, with the test split its publisher made where there is one."""
+    """All examples of one source, with the publisher's test split if there is one."""
 
     name: str
     train: Examples
@@ -40,7 +40,7 @@ class Source:
 
 
 def to_unit(values: Shaped[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Turn bytes into [0, 1] and leave floats as they are, in float32.
+    """Return values as float32, with bytes divided by 255.
 
     >>> to_unit(torch.tensor([0, 255], dtype=torch.uint8))
     tensor([0., 1.])
@@ -51,7 +51,9 @@ def to_unit(values: Shaped[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 def standardise(
     table: Float[Tensor, "example feature"], like: Float[Tensor, "other feature"] | None = None
 ) -> Float[Tensor, "example feature"]:
-    """Bring every column of ``like`` (default: the table itself) to mean zero and deviation one; constants become zero.
+    """Scale columns so that those of ``like`` (default: the table itself) have mean zero and deviation one.
+
+    Constant columns become zero.
 
     >>> standardise(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
     tensor([[-1.,  0.],
@@ -59,7 +61,7 @@ def standardise(
     """
     reference = (table if like is None else like).double()
     deviation = reference.std(dim=0, correction=0)
-    # A constant column has a deviation of rounding size; dividing by it would turn rounding into data.
+    # The deviation of a constant column is rounding error; dividing by it would turn rounding into data.
     constant = deviation <= 1e-12 * reference.abs().amax(dim=0)
     scaled = (table.double() - reference.mean(dim=0)) / deviation.where(~constant, 1.0)
     return scaled.where(~constant, 0.0).to(table.dtype)

@@ -1,4 +1,4 @@
-"""Balanced draws: a training set, as many examples held out, and the rest."""
+"""Draw a balanced training set and a hold-out set of the same size."""
 
 import hashlib
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from exhume.core.text import count_noun
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """Indices of examples, disjoint, each in random order."""
+    """Disjoint sets of example indices, each in random order."""
 
     train: Int[Tensor, " train"]
     holdout: Int[Tensor, " train"]
@@ -24,11 +24,12 @@ class Draw:
 def draw_balanced(
     labels: Int[Tensor, " example"], classes: Sequence[str], size: int | None, generator: torch.Generator
 ) -> Draw:
-    """Draw ``size`` training examples and as many held-out ones, balanced over ``classes``.
+    """Draw ``size`` training examples and as many held-out examples, balanced over ``classes``.
 
-    Labels below zero take no part. Where the classes do not divide the size, the first ones get one example more.
-    ``None`` draws the most that leaves as many held out. Smaller draws of one seed lie within larger ones: training
-    examples come from the front of each class's random order and held-out ones from its back.
+    Examples with a label below zero are never drawn. If the size is not a multiple of the number of classes, the first
+    classes get one more example. A size of None draws the largest possible set. Smaller draws with the same seed are
+    subsets of larger ones: training examples come from the front of each class's random order, held-out examples from
+    its back.
     """
     pools = [(labels == label).nonzero()[:, 0] for label in range(len(classes))]
     most = len(classes) * (min(map(len, pools)) // 2)
@@ -36,11 +37,13 @@ def draw_balanced(
         if len(pool) < 2:
             raise DataError(
                 f"Class {name!r} has {len(pool)} distinct example{'s' * (len(pool) != 1)}; "
-                "two are the least, one to train on and one to hold out."
+                "it needs at least two, one to train on and one to hold out."
             )
     size = most if size is None else size
     if size < len(classes):
-        raise DataError(f"A training set of {size} is too small for {len(classes)} classes; take one of each at least.")
+        raise DataError(
+            f"A training set of {size} is too small for {len(classes)} classes; use one example per class or more."
+        )
     counts = [size // len(classes) + (label < size % len(classes)) for label in range(len(classes))]
     for name, pool, count in zip(classes, pools, counts, strict=True):
         if 2 * count > len(pool):
@@ -56,9 +59,9 @@ def draw_balanced(
 
 
 def find_repeats(inputs: Shaped[Tensor, "example ..."]) -> Int[Tensor, " repeat"]:
-    """Return the indices of inputs that equal an earlier one, bit by bit.
+    """Return the indices of inputs that equal an earlier input bit for bit.
 
-    A copy of a training input among the held-out ones would count as its recovery; so copies take no part in a draw.
+    They are not drawn, because a copy of a training input in the hold-out set would count as its recovery.
     """
     seen: set[bytes] = set()
     repeats = []

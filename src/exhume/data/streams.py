@@ -1,4 +1,4 @@
-"""Reading files nobody has vouched for: plain or gzip, never more than asked for, one sentence when damaged."""
+"""Read untrusted files, plain or gzip: never more bytes than asked for, and a :class:`DataError` when damaged."""
 
 import gzip
 import io
@@ -12,6 +12,7 @@ from exhume.core.errors import DataError
 
 GZIP_MAGIC = b"\x1f\x8b"
 CHUNK = 2**20
+"""Bytes per read."""
 
 
 @runtime_checkable
@@ -19,13 +20,13 @@ class Readable(Protocol):
     """A stream of bytes."""
 
     def read(self, size: int, /) -> bytes:
-        """Read at most ``size`` bytes; nothing at the end."""
+        """Read at most ``size`` bytes; empty at the end."""
         ...
 
 
 @contextmanager
 def open_file(path: Path) -> Iterator[Readable]:
-    """Open a file, unpacking it on the way when it is gzip (told by its first bytes, not by its name)."""
+    """Open a file for reading, decompressing it if its first bytes (not its name) are those of gzip."""
     if not path.is_file():
         raise DataError(f"There is no file at {path}.")
     try:
@@ -44,7 +45,7 @@ def open_file(path: Path) -> Iterator[Readable]:
 
 
 def read_up_to(stream: Readable, size: int) -> bytearray:
-    """Read ``size`` bytes, fewer only at the end, taking no more memory than the stream really holds."""
+    """Read ``size`` bytes, or fewer at the end; memory grows with the bytes that are really there."""
     content = bytearray()
     while len(content) < size:
         chunk = stream.read(min(CHUNK, size - len(content)))
@@ -55,16 +56,20 @@ def read_up_to(stream: Readable, size: int) -> bytearray:
 
 
 class LimitedStream(io.RawIOBase):
-    """A stream that gives no more than ``limit`` bytes, so that a small file cannot unpack to a large one."""
+    """A stream of at most ``limit`` bytes, so that a small file cannot unpack to a large one."""
 
     def __init__(self, stream: Readable, limit: int, name: str) -> None:
         super().__init__()
         self.stream, self.left, self.name, self.limit = stream, limit, name, limit
 
     def read(self, size: int = -1, /) -> bytes:
-        """Read at most ``size`` bytes, or raise :class:`DataError` once the limit is passed."""
+        """Read at most ``size`` bytes.
+
+        Raises:
+            DataError: once the limit is passed.
+        """
         chunk = self.stream.read(CHUNK if size < 0 else min(size, CHUNK))
         self.left -= len(chunk)
         if self.left < 0:
-            raise DataError(f"{self.name} unpacks to more than {self.limit:,} bytes; it is not what it claims to be.")
+            raise DataError(f"{self.name} unpacks to more than {self.limit:,} bytes; it is not the published file.")
         return chunk

@@ -1,4 +1,4 @@
-"""Tasks: which classes of a source stand against which."""
+"""Tasks: how the classes of a source are grouped into the classes of a data set."""
 
 import operator
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,9 @@ from exhume.data.idx import DIGITS
 
 Members = Sequence[int | str]
 Classes = str | Sequence[int | str] | Mapping[str, Members]
-"""A task by name, source classes one against another, or groups of them by name."""
+"""The name of a task, a list of source classes, or named groups of source classes."""
 
-# The published tasks, with the classes a source must have for them; the first group is label 0.
+# The published tasks, with the classes that a source must have; the first group is label 0.
 NAMED: dict[str, tuple[tuple[str, ...], dict[str, Members]]] = {
     "odd-even": (DIGITS, {"odd": (1, 3, 5, 7, 9), "even": (0, 2, 4, 6, 8)}),
     "animal-vehicle": (
@@ -31,46 +31,46 @@ NAMED: dict[str, tuple[tuple[str, ...], dict[str, Members]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """Names of the classes to tell apart, and which of them each source class belongs to (-1: none)."""
+    """The classes of a data set, and to which of them each source class belongs (-1: none)."""
 
     classes: tuple[str, ...]
     label_of: Int[Tensor, " source_class"]
 
     def relabel(self, labels: Int[Tensor, " example"]) -> Int[Tensor, " example"]:
-        """Turn source classes into labels of the task; -1 marks examples that take no part."""
+        """Turn source classes into labels of the task; -1 marks examples that the task does not use."""
         return self.label_of[labels]
 
 
 def choose_task(classes: Classes | None, known: tuple[str, ...]) -> Task:
-    """Turn what a person asks for into a task on a source with the ``known`` classes.
+    """Return the task that a user asks for, on a source with the ``known`` classes.
 
     >>> choose_task({"round": [0, 8], "straight": ["1"]}, ("0", "1", "8")).label_of
     tensor([0, 1, 0])
     """
     if isinstance(classes, str):
-        classes = _parse(classes, known)
+        classes = _parse_task(classes, known)
     if classes is None:
         groups: dict[str, Members] = {name: (name,) for name in known}
     elif isinstance(classes, Mapping):
         groups = {str(name): members for name, members in classes.items()}
     else:
-        groups = {known[_find(member, known)]: (member,) for member in classes}
+        groups = {known[_find_class(member, known)]: (member,) for member in classes}
         if len(groups) < len(classes):
             raise DataError(f"The classes {', '.join(map(str, classes))} name one class twice.")
     if len(groups) < 2:
-        raise DataError(f"A task needs at least two classes to tell apart, not {', '.join(groups) or 'none'}.")
+        raise DataError(f"A task needs at least two classes, not {', '.join(groups) or 'none'}.")
     label_of = torch.full((len(known),), -1)
     for label, (name, members) in enumerate(groups.items()):
         if isinstance(members, str) or not members:
             raise DataError(f"The group {name!r} must list at least one class of the source, such as [{known[0]!r}].")
-        for position in (_find(member, known) for member in members):
+        for position in (_find_class(member, known) for member in members):
             if label_of[position] >= 0:
-                raise DataError(f"Class {known[position]!r} stands in the task twice.")
+                raise DataError(f"Class {known[position]!r} occurs in the task twice.")
             label_of[position] = label
     return Task(classes=tuple(groups), label_of=label_of)
 
 
-def _parse(text: str, known: tuple[str, ...]) -> Classes | None:
+def _parse_task(text: str, known: tuple[str, ...]) -> Classes | None:
     """Read a task from one string: ``odd-even``, ``all``, ``cat,dog`` or ``pets=cat,dog; farm=horse``."""
     if text == "all":
         return None
@@ -83,21 +83,21 @@ def _parse(text: str, known: tuple[str, ...]) -> Classes | None:
         parts = [part.partition("=") for part in text.split(";")]
         if len({name.strip() for name, _, _ in parts}) < len(parts):
             raise DataError(f"The task {text!r} names a group twice.")
-        return {name.strip(): _members(members) for name, _, members in parts}
+        return {name.strip(): _parse_members(members) for name, _, members in parts}
     if "," in text:
-        return _members(text)
+        return _parse_members(text)
     raise DataError(
         f"There is no task {text!r}; choose all, {', '.join(NAMED)}, classes such as {','.join(known[:2])!r}, "
         "or groups such as 'one=a,b; other=c'."
     )
 
 
-def _members(text: str) -> list[int | str]:
+def _parse_members(text: str) -> list[int | str]:
     return [member.strip() for member in text.split(",") if member.strip()]
 
 
-def _find(member: int | str, known: tuple[str, ...]) -> int:
-    """Find a source class by name, or by index where no class has the number for a name."""
+def _find_class(member: int | str, known: tuple[str, ...]) -> int:
+    """Return the index of a source class, given by name or, if no class has this name, by index."""
     if str(member) in known:
         return known.index(str(member))
     try:
