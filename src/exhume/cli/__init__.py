@@ -1,4 +1,4 @@
-"""The command line: every step from data to verdict, for people and for scripts."""
+"""The command line: every step from data to verdict, for readers and for scripts."""
 
 from exhume.cli.app import app, main
 

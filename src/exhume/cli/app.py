@@ -1,4 +1,4 @@
-"""The ``exhume`` command: what it offers, and how it ends."""
+"""The ``exhume`` command: its sub-commands and exit codes."""
 
 import sys
 import traceback
@@ -8,18 +8,16 @@ from typing import Annotated, cast
 import typer
 
 from exhume.cli import attack, audit, data, demo, distil, evaluate, reproduce, sweep, train
-from exhume.cli.invocation import called_with
+from exhume.cli.console import BAD_INPUT, INTERRUPTED
+from exhume.cli.invocation import remember_arguments
 from exhume.core.text import first_sentence
 from exhume.version import __version__
 
-BAD_INPUT = 2
-"""The exit code of whatever a person can mend: a wrong option, a wrong file, a model that an attack does not fit."""
-
-FAULT = 70
-"""The exit code of an error in exhume itself, which Python would leave with 1: to pipelines that is a finding."""
+INTERNAL_ERROR = 70
+"""Exit code of an error in exhume itself; Python's own would be 1, which pipelines take for a finding."""
 
 UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
-"""What typer raises for options it cannot read; versions differ in where they keep it."""
+"""What typer raises for options it cannot read; its module depends on the version of typer."""
 
 app = typer.Typer(
     name="exhume",
@@ -40,17 +38,17 @@ app.command("reproduce")(reproduce.reproduce_command)
 app.command("sweep")(sweep.sweep_command)
 
 
-def _version(wanted: bool) -> bool:
-    if wanted:
+def _print_version(is_asked: bool) -> bool:
+    if is_asked:
         typer.echo(f"exhume {__version__}")
         raise typer.Exit
-    return wanted
+    return is_asked
 
 
 @app.callback()
 def exhume(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", help="Show the version.", metavar="", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Can somebody dig the training data out of these weights? Recover, certify, report."""
@@ -59,33 +57,33 @@ def exhume(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
 
-    0 when done, 1 when a condition of an audit is met or tasks of a sweep failed, 2 for bad input, 3 when an audit
-    could test nothing, 70 for an error in exhume itself, 130 after Ctrl-C.
+    0: success; 1: a condition of an audit is met, or tasks of a sweep failed; 2: bad input; 3: an audit could test
+    nothing; 70: an error in exhume itself; 130: Ctrl-C.
     """
     try:
         given = sys.argv[1:] if arguments is None else list(arguments)
-        with called_with(given):
+        with remember_arguments(given):
             status = app(args=given, prog_name="exhume", standalone_mode=False)
     except UsageError as error:
-        if str(error):  # no arguments at all are a wish for help, which typer has printed by now
-            print(f"exhume: {_sentence(error)}", file=sys.stderr)
+        if str(error):  # without any arguments, typer has printed the help already
+            print(f"exhume: {_describe_usage_error(error)}", file=sys.stderr)
         return BAD_INPUT
-    except typer.Abort:  # how older versions of typer pass on Ctrl-C
-        return 130
+    except typer.Abort:  # raised by older versions of typer after Ctrl-C
+        return INTERRUPTED
     except Exception as error:
         traceback.print_exc()
         print(
             f"exhume: This is an error in exhume itself ({type(error).__name__}: {first_sentence(error)}); please "
-            "report it with the lines above. What was finished is kept.",
+            "report it with the traceback above. Finished work is kept.",
             file=sys.stderr,
         )
-        return FAULT
+        return INTERNAL_ERROR
     return status if isinstance(status, int) else 0
 
 
-def _sentence(error: BaseException) -> str:
-    """Return what typer has to say as one line."""
-    said = getattr(error, "format_message", error.__str__)()
+def _describe_usage_error(error: BaseException) -> str:
+    """Return the message of a usage error as one line."""
+    message = getattr(error, "format_message", error.__str__)()
     context = getattr(error, "ctx", None)
     hint = f" Try '{context.command_path} --help'." if context is not None else ""
-    return " ".join(said.split()).rstrip(".") + "." + hint
+    return " ".join(message.split()).rstrip(".") + "." + hint

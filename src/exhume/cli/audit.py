@@ -1,7 +1,5 @@
 """``exhume audit``: run the attacks that apply, evaluate them and report, in one command, also for CI pipelines."""
 
-from typing import Annotated
-
 import typer
 
 from exhume.cli import options
@@ -28,13 +26,7 @@ def audit_command(
     train_data: options.TrainDataOption = None,
     holdout: options.HoldoutOption = None,
     data: options.CompareOption = None,
-    defences: Annotated[
-        bool,
-        typer.Option(
-            "--defences",
-            help="Also measure what rounding and noise before release would cost and save; takes --budget once more.",
-        ),
-    ] = False,
+    defences: options.DefencesOption = False,
     fail_if: options.FailIfOption = None,
     junit: options.JunitOption = None,
     out: options.OptionalOut = None,

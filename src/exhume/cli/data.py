@@ -1,4 +1,4 @@
-"""``exhume data``: which sources there are, how to get them, and what a draw from one looks like."""
+"""``exhume data``: list, download and inspect data sources."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,40 +6,40 @@ from typing import Annotated
 import typer
 
 from exhume.cli import options
-from exhume.cli.console import open_console
+from exhume.cli.command import command
+from exhume.cli.console import CommandConsole
 
-app = typer.Typer(help="List, fetch and look at data.", no_args_is_help=True)
+app = typer.Typer(help="List, download and inspect data.", no_args_is_help=True)
 
-OutOption = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="A folder to keep the result in.")]
+OutOption = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="A folder to save the result to.")]
 
 
 @app.command("list")
+@command()
 def list_sources(
     *,
     data_dir: options.DataDirOption = None,
     out: OutOption = None,
-    as_json: options.JsonOption = False,
-    quiet: options.QuietOption = False,
-    debug: options.DebugOption = False,
+    console: CommandConsole,
 ) -> None:
-    """List the known sources and whether each is here."""
+    """List the known sources and where each is stored."""
     from exhume.auditing.run_folder import RunFolder
     from exhume.core.storage import write_json
     from exhume.data import available
 
-    with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
-        sources = available(data_dir)
-        result = {"sources": [vars(source) for source in sources]}
-        if out is not None:
-            with RunFolder(out).open():
-                write_json(out / "sources.json", result)
-        console.print_table(
-            ("source", "what", "where"), [(source.name, source.description, source.location) for source in sources]
-        )
-        console.print_json(result)
+    sources = available(data_dir)
+    result = {"sources": [vars(source) for source in sources]}
+    if out is not None:
+        with RunFolder(out).open():
+            write_json(out / "sources.json", result)
+    console.print_table(
+        ("source", "what", "where"), [(source.name, source.description, source.location) for source in sources]
+    )
+    console.print_json(result)
 
 
 @app.command("fetch")
+@command()
 def fetch_source(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A source from 'exhume data list'.")],
     *,
@@ -47,21 +47,19 @@ def fetch_source(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="The folder to download to, like --data-dir.")
     ] = None,
-    as_json: options.JsonOption = False,
-    quiet: options.QuietOption = False,
-    debug: options.DebugOption = False,
+    console: CommandConsole,
 ) -> None:
-    """Download a source from its publisher and check it against the published checksums."""
+    """Download a source from its publisher and verify its checksums."""
     from exhume.data import fetch
 
-    with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
-        with console.progress() as progress:
-            folder = fetch(name, out or data_dir, progress)
-        console.print(f"{name} is in {folder}.")
-        console.print_json({"source": name, "folder": str(folder)})
+    with console.progress() as progress:
+        folder = fetch(name, out or data_dir, progress)
+    console.print(f"{name} is in {folder}.")
+    console.print_json({"source": name, "folder": str(folder)})
 
 
 @app.command("show")
+@command()
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A known source, an .npz or .csv file, or a folder.")],
     *,
@@ -73,36 +71,31 @@ def show(
     data_dir: options.DataDirOption = None,
     out: OutOption = None,
     seed: options.SeedOption = 0,
-    as_json: options.JsonOption = False,
-    quiet: options.QuietOption = False,
-    debug: options.DebugOption = False,
+    console: CommandConsole,
 ) -> None:
-    """Say what training, held-out and test examples would be drawn; with --out, keep them in data.safetensors."""
+    """Show which training, held-out and test examples would be drawn; with --out, save them as data.safetensors."""
     from exhume.auditing.run_folder import RunFolder
     from exhume.core.json_values import to_json_value
     from exhume.data import load
 
-    with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
-        data = load(
-            name, classes=classes, size=size, test=test, seed=seed, centre=centre, label=label, data_dir=data_dir
-        )
-        splits = {"train": data.train, "holdout": data.holdout, "test": data.test}
-        labels = [[] if split is None else split.labels.tolist() for split in splits.values()]
-        counts = {kind: [drawn.count(index) for drawn in labels] for index, kind in enumerate(data.classes)}
-        result = {
-            "dataset": data.name,
-            "input_shape": data.input_shape,
-            "bounds": data.bounds,
-            "offset": data.offset,
-            "features": data.features,
-            "classes": {kind: dict(zip(splits, numbers, strict=True)) for kind, numbers in counts.items()},
-        }
-        if out is not None:
-            folder = RunFolder(out)
-            with folder.open():
-                data.save(folder.data)
-        console.print(f"{data.name}: inputs of {' × '.join(map(str, data.input_shape))}")
-        console.print_table(
-            ("class", "train", "held out", "test"), [(kind, *map(str, numbers)) for kind, numbers in counts.items()]
-        )
-        console.print_json({key: to_json_value(value) for key, value in result.items()})
+    data = load(name, classes=classes, size=size, test=test, seed=seed, centre=centre, label=label, data_dir=data_dir)
+    splits = {"train": data.train, "holdout": data.holdout, "test": data.test}
+    labels = [[] if split is None else split.labels.tolist() for split in splits.values()]
+    counts = {kind: [drawn.count(index) for drawn in labels] for index, kind in enumerate(data.classes)}
+    result = {
+        "dataset": data.name,
+        "input_shape": data.input_shape,
+        "bounds": data.bounds,
+        "offset": data.offset,
+        "features": data.features,
+        "classes": {kind: dict(zip(splits, numbers, strict=True)) for kind, numbers in counts.items()},
+    }
+    if out is not None:
+        folder = RunFolder(out)
+        with folder.open():
+            data.save(folder.data)
+    console.print(f"{data.name}: inputs of {' × '.join(map(str, data.input_shape))}")
+    console.print_table(
+        ("class", "train", "held out", "test"), [(kind, *map(str, numbers)) for kind, numbers in counts.items()]
+    )
+    console.print_json({key: to_json_value(value) for key, value in result.items()})

@@ -1,4 +1,4 @@
-"""How a command was called, so that its report can say how to repeat it."""
+"""The command line of the running command, which reports print so that readers can repeat it."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -9,8 +9,8 @@ _arguments: ContextVar[tuple[str, ...]] = ContextVar("arguments", default=())
 
 
 @contextmanager
-def called_with(arguments: Sequence[str]) -> Iterator[None]:
-    """Remember the arguments while the command runs."""
+def remember_arguments(arguments: Sequence[str]) -> Iterator[None]:
+    """Make the arguments available to :func:`invocation` while the command runs."""
     before = _arguments.set(tuple(arguments))
     try:
         yield
@@ -19,9 +19,9 @@ def called_with(arguments: Sequence[str]) -> Iterator[None]:
 
 
 def invocation() -> str:
-    """Return the command as a shell would take it.
+    """Return the running command, quoted for a shell.
 
-    >>> with called_with(["audit", "my run"]):
+    >>> with remember_arguments(["audit", "my run"]):
     ...     invocation()
     "exhume audit 'my run'"
     """

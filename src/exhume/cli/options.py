@@ -1,5 +1,9 @@
-"""Options that several commands share, each explained once."""
+"""Options that several commands share, each declared once.
 
+An annotation holds the type, the names and the help of an option; a command states only the default.
+"""
+
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,70 +13,88 @@ Device = Literal["auto", "cpu", "cuda"]
 Preset = Literal["smoke", "cpu", "gpu", "paper"]
 """As in :mod:`exhume.studies`, which takes seconds to import."""
 
+LARGEST_SEED = 2**63 - 1
+"""The largest seed that PyTorch accepts."""
+
+DATA, MODEL, TRAINING, OWN, PIPELINE = "Data", "Network", "Training", "Your own weights", "For pipelines"
+"""The panels that group options in the help."""
+_data, _own, _pipeline = (partial(typer.Option, rich_help_panel=panel) for panel in (DATA, OWN, PIPELINE))
+
+
+def flag(name: str, help: str) -> typer.models.OptionInfo:
+    """Return an option without a value, and without a type in the help."""
+    return typer.Option(name, help=help, metavar="")  # type: ignore[no-any-return] # typer's Option returns Any
+
+
+def _check_seed(seed: int) -> int:
+    if not 0 <= seed <= LARGEST_SEED:
+        raise typer.BadParameter(f"{seed} is not in the range from 0 to 2⁶³ − 1.")
+    return seed
+
+
 OptionalRun = Annotated[
     Path | None,
-    typer.Argument(metavar="RUN", help="A folder that 'exhume train' wrote; or give your own weights with --model."),
+    typer.Argument(metavar="RUN", help="A folder that 'exhume train' wrote; for your own weights use --model."),
 ]
 OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to write to.")]
 OptionalOut = Annotated[
     Path | None, typer.Option("--out", metavar="DIR", help="The folder to write to.", show_default="RUN")
 ]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, max=2**63 - 1, help="Fixes every random choice.")]
-DeviceOption = Annotated[Device, typer.Option("--device", help="Where to compute; auto takes a GPU when there is one.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output, nothing else.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
+SeedOption = Annotated[
+    int, typer.Option("--seed", metavar="N", help="Seed of every random choice.", callback=_check_seed)
+]
+DeviceOption = Annotated[Device, typer.Option("--device", help="Where to compute; auto uses a GPU if there is one.")]
+JsonOption = Annotated[bool, flag("--json", "Print the result as JSON on standard output, and nothing else there.")]
+QuietOption = Annotated[bool, flag("--quiet", "Print nothing but errors.")]
+DebugOption = Annotated[bool, flag("--debug", "Show the traceback of an error.")]
 
-DATA, MODEL, TRAINING, OWN = "Data", "Network", "Training", "Your own weights"
-"""The panels that group options in the help."""
-
+SourceOption = Annotated[
+    str, _data("--data", metavar="NAME|PATH", help="A known source, an .npz or .csv file, or a folder of images.")
+]
 ClassesOption = Annotated[
     str | None,
-    typer.Option(
-        "--classes", help="all, odd-even, animal-vehicle, 'cat,dog' or 'pet=cat,dog; farm=horse'.",
-        rich_help_panel=DATA, show_default="all",
+    _data(
+        "--classes", metavar="TASK", show_default="all",
+        help="all, odd-even, animal-vehicle, 'cat,dog' or 'pet=cat,dog; farm=horse'.",
     ),
 ]  # fmt: skip
 SizeOption = Annotated[
-    int | None,
-    typer.Option(
-        "--size", min=1, help="Training examples in total.", rich_help_panel=DATA, show_default="the most there are"
-    ),
+    int | None, _data("--size", metavar="N", min=1, help="Number of training examples.", show_default="all there are")
 ]
-TestOption = Annotated[int | None, typer.Option("--test", min=0, help="Test examples; 0: none.", rich_help_panel=DATA)]
+TestOption = Annotated[int | None, _data("--test", metavar="N", min=0, help="Number of test examples.")]
 LabelOption = Annotated[
-    str | None, typer.Option("--label", help="The column of a CSV file that holds the classes.", rich_help_panel=DATA)
+    str | None, _data("--label", metavar="COLUMN", help="The column of a CSV file that holds the classes.")
 ]
 DataDirOption = Annotated[
     Path | None,
-    typer.Option(
-        "--data-dir", metavar="DIR", help="Where files of known sources lie, before EXHUME_DATA and the cache.",
-        rich_help_panel=DATA,
+    _data(
+        "--data-dir", metavar="DIR",
+        help="Where to look for known sources first, before EXHUME_DATA and the cache.",
     ),
 ]  # fmt: skip
 CentreOption = Annotated[
-    bool, typer.Option("--centre/--no-centre", help="Subtract the training mean of images.", rich_help_panel=DATA)
+    bool, _data("--centre/--no-centre", metavar="", help="Subtract the mean training image from images.")
 ]
 
 AttackOption = Annotated[
     list[str] | None,
     typer.Option(
         "--attack", "--attacks", metavar="NAME",
-        help="An attack, such as gate-certificate or weight-difference; repeat for more, or put commas between.",
+        help="An attack, such as gate-certificate or weight-difference; for several, repeat or separate by commas.",
         show_default="the strongest that applies",
     ),
 ]  # fmt: skip
 AuditAttackOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--attack", "--attacks", metavar="NAME",
-        help="Attacks by name, or auto: all that apply, the cheapest first, within --budget.", show_default="auto",
+        "--attack", "--attacks", metavar="NAME", show_default="auto",
+        help="Attacks by name; auto runs every attack that applies, the cheapest first, within --budget.",
     ),
 ]  # fmt: skip
 BudgetOption = Annotated[
     float | None,
     typer.Option(
-        "--budget", min=0, metavar="MINUTES", help="For all attacks together.",
+        "--budget", min=0, metavar="MINUTES", help="Time limit for all attacks together, in minutes.",
         show_default="10 for auto, no limit for attacks by name",
     ),
 ]  # fmt: skip
@@ -80,92 +102,91 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option(
         "--set", metavar="NAME=VALUE",
-        help="A setting of the attack, such as steps=2000; of several attacks, ATTACK.steps=2000.",
+        help="A setting of the attack, such as steps=2000; for one of several attacks, ATTACK.steps=2000.",
     ),
 ]  # fmt: skip
 RestartsOption = Annotated[
     int,
     typer.Option(
         "--restarts", metavar="N", min=1,
-        help="Attack from so many starts and keep the best by the attack's own measure; on a GPU weight-difference "
-        "runs them in one program.",
+        help="Number of runs from different random starts; the best by the attack's own measure is kept. On a GPU, "
+        "weight-difference runs them together.",
     ),
 ]  # fmt: skip
+DefencesOption = Annotated[
+    bool,
+    flag("--defences", "Also measure the cost and effect of rounding and noise before release; takes --budget again."),
+]
+CompareOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data", metavar="PATH", show_default="RUN",
+        help="The examples to compare with: a run folder, or a Dataset saved from Python.",
+    ),
+]  # fmt: skip
+
 ModelOption = Annotated[
     str | None,
-    typer.Option(
-        "--model", metavar="MODULE:FACTORY", rich_help_panel=OWN,
+    _own(
+        "--model", metavar="MODULE:FACTORY",
         help="A function without arguments that returns the nn.Module: package.module:factory or file.py:factory. "
-        "It is imported, so name only code you trust.",
+        "It is imported and run, so name only code you trust.",
     ),
 ]  # fmt: skip
 InitialOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--initial", metavar="FILE|seed:A-B", rich_help_panel=OWN,
-        help="The weights before training; or seeds to search, seed:0-9999; repeated, public checkpoints to search.",
+    _own(
+        "--initial", metavar="FILE|seed:A-B",
+        help="The weights before training; or seeds to search, such as seed:0-9999; repeat to search public "
+        "checkpoints.",
     ),
 ]  # fmt: skip
 TrainedWithOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--trained-with", metavar="NAME=VALUE", rich_help_panel=OWN,
-        help="What is publicly known of the training: optimiser=adam, loss=mse (huber, bce, ce), weight_decay=1e-3, "
+    _own(
+        "--trained-with", metavar="NAME=VALUE",
+        help="A publicly known fact of the training: optimiser=adam, loss=mse (huber, bce, ce), weight_decay=1e-3, "
         "augmentation=true.",
     ),
 ]  # fmt: skip
-FinalOption = Annotated[
-    Path | None, typer.Option("--final", metavar="FILE", help="The released weights.", rich_help_panel=OWN)
-]
+FinalOption = Annotated[Path | None, _own("--final", metavar="FILE", help="The released weights.")]
 ShapeOption = Annotated[
-    str | None,
-    typer.Option("--input-shape", metavar="C,H,W", help="The shape of one input: 1,28,28.", rich_help_panel=OWN),
+    str | None, _own("--input-shape", metavar="C,H,W", help="The shape of one input, such as 1,28,28.")
 ]
 BoundsOption = Annotated[
     str | None,
-    typer.Option(
-        "--bounds", metavar="LOW,HIGH", help="The range of an input value, or none.", rich_help_panel=OWN,
+    _own(
+        "--bounds", metavar="LOW,HIGH", help="The range of input values, or none.",
         show_default="0,1 for images, none for rows of a table",
     ),
 ]  # fmt: skip
 OffsetOption = Annotated[
     str | None,
-    typer.Option(
-        "--offset", metavar="MEAN[,...]", rich_help_panel=OWN,
-        help="What users subtract from an input first: one number, or one a channel.",
-    ),
-]  # fmt: skip
-CompareOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--data", metavar="PATH", show_default="RUN",
-        help="Compare with these examples: a run folder, or a Dataset saved from Python.",
+    _own(
+        "--offset", metavar="MEAN[,...]",
+        help="What is subtracted from an input before it enters the network: one number, or one per channel.",
     ),
 ]  # fmt: skip
 TrainDataOption = Annotated[
     Path | None,
-    typer.Option(
-        "--train-data", metavar="FILE.npz", rich_help_panel=OWN,
-        help="What the model was trained on: arrays x (in the units the model takes) and y.",
+    _own(
+        "--train-data", metavar="FILE.npz",
+        help="The training data of the model: arrays x (as the model receives them) and y.",
     ),
 ]  # fmt: skip
 HoldoutOption = Annotated[
     Path | None,
-    typer.Option(
-        "--holdout", metavar="FILE.npz", rich_help_panel=OWN,
-        help="Examples of the same kind that it was not trained on, the null of every score.",
+    _own(
+        "--holdout", metavar="FILE.npz",
+        help="Examples of the same kind that were not used for training; every score is compared with theirs.",
     ),
 ]  # fmt: skip
 
-PIPELINE = "For pipelines"
 FailIfOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--fail-if", metavar="CONDITION", rich_help_panel=PIPELINE,
-        help="Exit with 1 if any attack meets this, such as 'certified>0' or 'finding>=traces'; repeat for more.",
+    _pipeline(
+        "--fail-if", metavar="CONDITION",
+        help="Exit with status 1 if any attack meets this, such as 'certified>0' or 'finding>=traces'; repeatable.",
     ),
 ]  # fmt: skip
-JunitOption = Annotated[
-    Path | None,
-    typer.Option("--junit", metavar="FILE", rich_help_panel=PIPELINE, help="Write the result as JUnit XML too."),
-]
+JunitOption = Annotated[Path | None, _pipeline("--junit", metavar="FILE", help="Also write the result as JUnit XML.")]

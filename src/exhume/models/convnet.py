@@ -25,6 +25,7 @@ class ConvNet(Architecture):
     """
 
     channels: PositiveInt = 32
+    """Channels per layer of a ConvNet."""
     depth: PositiveInt = 2
     activation: Activation = "relu"
     bias: bool = True

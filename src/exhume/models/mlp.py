@@ -30,10 +30,15 @@ class MLP(Architecture):
     """
 
     width: PositiveInt = 1024
+    """Units per hidden layer of an MLP."""
     depth: NonNegativeInt = 2
+    """Number of hidden layers."""
     activation: Activation = "relu"
+    """Activation function between layers."""
     bias: Bias = "all"
+    """Layers that have a bias."""
     parameterisation: Parameterisation = "standard"
+    """How the weights of an MLP are drawn and scaled."""
 
     def build(
         self, input_shape: tuple[int, ...], outputs: int, generator: "torch.Generator | None" = None

@@ -26,31 +26,40 @@ class Training:
     """
 
     loss: LossName = "mse"
+    """Training loss."""
     optimiser: Optimiser = "sgd"
+    """Optimiser."""
     schedule: Schedule = "fast"
+    """Where settings that are not given come from."""
     lr: float | None = None
+    """Learning rate."""
     momentum: float | None = None
-    """Of SGD; for Adam, how slowly its mean of gradients decays."""
+    """Momentum of SGD; for Adam, the decay rate of the mean gradient."""
     momentum_rise: int | None = None
-    """``r`` of a momentum that rises as ``1 − r/k`` with the step ``k`` until it is ``momentum``; 0: constant.
+    """Steps r of a momentum that rises as 1 − r/k with the step k until it reaches the momentum; 0: constant.
 
     A constant momentum overshoots along the steepest directions at once, and leaves the gradient flow there for good.
-    One that rises so slowly stays overdamped: by the time it is large, the steep directions have come to rest.
+    One that rises this slowly stays overdamped: by the time it is large, the steep directions have come to rest.
     """
     batch_size: int | None = None
-    """How many examples a step sees; None: all."""
+    """Examples per step; all by default."""
     weight_decay: float = 0.0
-    """``w`` of a penalty ``w/2·‖θ‖²``, coupled as in ``torch.optim.SGD`` and ``Adam``."""
+    """Weight w of a penalty w/2·‖θ‖², coupled as in torch.optim.SGD and Adam."""
     steps: int | None = None
+    """Largest number of steps."""
     epochs: int | None = None
-    """Passes over the data, instead of steps."""
+    """Number of passes over the data, instead of steps."""
     stop_loss: float | None = None
-    """Stop as soon as the training loss is no higher; 0: never."""
+    """Stop when the training loss is no higher than this; 0: never."""
     patience: int | None = None
-    """Stop when so many steps did not lower the loss, penalty included, by a thousandth; 0: never."""
+    """Stop when this many steps did not lower the loss, penalty included, by a thousandth; 0: never."""
     linearised: bool = False
-    """Train the first-order expansion around the start; in closed form for full-batch descent on squares."""
+    """Train the first-order expansion around the initial weights.
+
+    For full-batch gradient descent on the squared error the result is computed in closed form.
+    """
     precision: Precision = "float32"
+    """Floating-point type of weights and data."""
     seed: int = 0
 
     def __post_init__(self) -> None:
