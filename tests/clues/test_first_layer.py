@@ -12,7 +12,7 @@ from exhume.core.errors import Refusal
 from exhume.models.convnet import ConvNet
 from exhume.models.mlp import MLP
 from exhume.records import AttackerView
-from tests.attacks.gates.victims import draw, plainly_trained, view_of, with_constant
+from tests.attacks.gates.victims import draw, train_by_plain_loop, view_of, with_constant
 
 
 @pytest.mark.parametrize("parameterisation", ["standard", "ntk", "torch"])
@@ -72,7 +72,7 @@ class Stranger(nn.Module):
 def test_a_head_on_frozen_features_is_found_behind_them():
     model, data = Stranger(), draw(size=6)
     targets = 2.0 * data.train.labels[:, None] - 1
-    initial, final = plainly_trained(
+    initial, final = train_by_plain_loop(
         model, data.train.inputs, targets, loss=functional.mse_loss, lr=0.05, steps=5, batch=3
     )
     layer = read_first_layer(AttackerView(model=model, initial=initial, final=final, input_shape=(1, 8, 8)))

@@ -1,14 +1,15 @@
-"""Victims whose training data is known, and how much of it a reconstruction holds."""
+"""Victims whose training data is known, problems with their answers, and a score against the truth."""
 
 import copy
 import functools
 import os
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 
 import exhume
-from exhume.attacks.gates.search import row_problem
+from exhume.attacks.gates.problem import RowProblem, pose_problem
 from exhume.clues.clues import clues_of
 from exhume.clues.first_layer import backward_signals
 from exhume.models.mlp import MLP
@@ -26,16 +27,24 @@ def draw(source="digits", size=16, seed=0, **settings) -> Dataset:
     return exhume.load(source, size=size, test=0, seed=seed, **settings, **offline)
 
 
+_VIEWS: dict[tuple[int, str, str], tuple[Dataset, AttackerView]] = {}
+
+
 def view_of(data: Dataset, model=MLP(width=256), **settings) -> AttackerView:  # noqa: B008 - frozen
-    return exhume.train(data, model=model, device="cpu", **settings).view()
+    """Train a network and return what an attacker holds; a training is done once and shared between tests."""
+    key = (id(data), repr(model), repr(sorted(settings.items())))
+    if key not in _VIEWS:
+        view = exhume.train(data, model=model, device="cpu", **settings).view()
+        _VIEWS[key] = (data, view)  # the data is kept so that its id stays its own
+    return _VIEWS[key][1]
 
 
 def with_final(view: AttackerView, change) -> AttackerView:
     return replace(view, final={name: change(weight) for name, weight in view.final.items()})
 
 
-def plainly_trained(model, inputs, targets, *, loss, lr, steps, batch=None, seed=0, **settings):
-    """Train a module as a stranger does: a loop around torch.optim.SGD. Returns both ends of it."""
+def train_by_plain_loop(model, inputs, targets, *, loss, lr, steps, batch=None, seed=0, **settings):
+    """Train a module by a plain loop around torch.optim.SGD; return its initial and final weights."""
     generator = torch.Generator().manual_seed(seed)
     initial = copy.deepcopy(model.state_dict())
     optimiser = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=lr, **settings)
@@ -49,13 +58,13 @@ def plainly_trained(model, inputs, targets, *, loss, lr, steps, batch=None, seed
 
 @dataclass(frozen=True)
 class Score:
-    """How a reconstruction compares with the truth, which the attacker never saw."""
+    """How a reconstruction compares with the training inputs, which the attacker never saw."""
 
     certified: int
     exact: int
-    """How many different training inputs were certified and are exact."""
+    """Number of distinct training inputs that are certified and exact."""
     false: int
-    """How many certified inputs are no training input to within :data:`EXACT`."""
+    """Number of certified inputs that equal no training input to within :data:`EXACT`."""
 
 
 def score(found, truth) -> Score:
@@ -70,25 +79,56 @@ def score(found, truth) -> Score:
 
 
 def with_constant(view: AttackerView, inputs):
-    """Return inputs in pixel units as the layer's bias and weights see them: flat, with a last value of 1."""
+    """Return inputs in pixel units as the layer sees them: flat, with a last value of 1."""
     flat = view.to_model(inputs).flatten(1).double()
     return torch.cat([flat, torch.ones_like(flat[:, :1])], dim=1)
 
 
-def problem_of(view: AttackerView):
+class Solved(NamedTuple):
+    """A problem with its answer: the rows and the inputs that trained the network."""
+
+    problem: RowProblem
+    rows: torch.Tensor
+    inputs: torch.Tensor
+
+
+@functools.cache
+def solved_problem(width: int = 256) -> Solved:
+    """Return the problem of a network trained on 16 digits, with its answer."""
+    data = draw(size=16)
+    view = view_of(data, MLP(width=width))
+    return Solved(problem_of(view), true_rows(view, data.train.inputs), with_constant(view, data.train.inputs))
+
+
+def random_rows(problem: RowProblem, count: int, seed: int = 0) -> torch.Tensor:
+    """Return random unit vectors of a row space."""
+    rows = torch.randn(count, problem.rank, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return rows / rows.norm(dim=1, keepdim=True)
+
+
+def mix_rows(rows, place: int = 3, other: int = 5, part: float = 0.3):
+    """Return rows of which one has a part of another added."""
+    wrong = rows.clone()
+    wrong[place] = rows[place] + part * rows[other]
+    wrong[place] /= wrong[place].norm()
+    return wrong
+
+
+def problem_of(view: AttackerView) -> RowProblem:
+    """Return the row problem of a view."""
     subspace = clues_of(view).require_subspace()
     ends = (view.initial, view.final)
-    return row_problem(subspace, tuple(backward_signals(view, weights, subspace.layer) for weights in ends))
+    return pose_problem(subspace, tuple(backward_signals(view, weights, subspace.layer) for weights in ends))
 
 
 def true_rows(view: AttackerView, inputs):
-    """Solve for every input's effect ``γ_i`` and return it in unit coordinates of the row space."""
+    """Solve for the effect ``γ_i`` of every input and return it as unit vectors of the row space."""
     subspace = clues_of(view).require_subspace()
     return unit_rows(torch.linalg.lstsq(with_constant(view, inputs).T, subspace.layer.change).solution, subspace.rows)
 
 
 def unit_rows(effects, rows):
-    """Return effects as unit coordinates in a row space."""
+    """Return effects as unit vectors in coordinates of a row space."""
     coordinates = effects @ rows.T
     return coordinates / coordinates.norm(dim=1, keepdim=True)
 
@@ -108,7 +148,7 @@ def random_change(seed=0, inputs=16, values=80, width=256, sparse=False):
         effects *= torch.rand(inputs, width, generator=generator) < 0.5
     change = carried.T @ effects
     moved = {"layer1.weight": change[:-1].T, "layer1.bias": change[-1]}
-    # Rounding to float32 leaves the noise floor that every stored network has.
+    # Rounding to float32 makes the noise floor that every stored network has.
     final = {name: (weight + moved.get(name, 0.0)).float() for name, weight in initial.items()}
     initial = {name: weight.float() for name, weight in initial.items()}
     view = AttackerView(model=model, initial=initial, final=final, input_shape=(values,), bounds=None)

@@ -1,7 +1,7 @@
-"""Exchange rows for others while the inputs that all rows imply *together* foretell the zeros of all of them better.
+"""Exchange rows for others while the inputs that all rows imply *together* predict the zeros of all of them better.
 
-One wrong row shifts the inputs of all others, so the right rows are not those that look best one by one, but those that
-suit each other. What an exchange does to every input is a rank-one update, so very many can be tried.
+One wrong row shifts the inputs of all others, so the right rows are those that fit together, not those that look best
+one by one. An exchange changes every input by a rank-one update, so very many can be tried.
 """
 
 import math
@@ -10,154 +10,137 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from exhume.attacks.gates.check import shows_zero, zero_width
-from exhume.attacks.gates.search import RowProblem
+from exhume.attacks.gates.problem import RowProblem
+from exhume.attacks.gates.zeros import count_evidence, find_zeros
 
-PRICE = 3.0
-"""How many units that foretell a row one that contradicts it outweighs."""
-PLACES = 4
-"""In how many places a proposal is tried: those of the rows it is mostly made of."""
-LEAST_PART = 1e-3
-"""The least part that a row must have in a proposal that takes its place."""
-MOVED = 12
-"""How many inputs, those that an exchange moves most, decide whether it is promising."""
-PROMISING = 32
-"""How many exchanges are made, where they still help, before all are tried anew."""
-AS_SPARSE, LEAST_RIVAL = 0.9, 0.01
-"""What makes a row the rival of another: its evidence relative to the other's, and the other's least part in it."""
-AT_ONCE = 2**24
-"""How many margins are worked out at once."""
+MARGINS_AT_ONCE = 2**24
+"""Largest number of margins that are computed at once; limits memory."""
 
 
-def exchanged(
+def exchange_rows(
     problem: RowProblem, rows: Float[Tensor, "rank rank"], proposals: Float[Tensor, "proposal rank"]
 ) -> Float[Tensor, "rank rank"]:
-    """Exchange rows for proposals, those first that help all rows most, until none helps any more."""
-    value = suits(problem, rows)
+    """Exchange rows for proposals, those with the largest gain first, until no exchange helps."""
+    score = joint_score(problem, rows)
     improved = len(proposals) > 0
     while improved:
         improved = False
-        for proposal, place in _promising(problem, rows, proposals):
+        for proposal, place in _promising_exchanges(problem, rows, proposals):
             trial = rows.clone()
             trial[place] = proposals[proposal]
-            if (new := suits(problem, trial)) > value:
-                rows, value, improved = trial, new, True
+            if (new := joint_score(problem, trial)) > score:
+                rows, score, improved = trial, new, True
     return rows
 
 
-def suits(problem: RowProblem, rows: Float[Tensor, "rank rank"]) -> float:
-    """Say how well rows suit each other; not at all where one is there twice."""
-    if float(torch.linalg.svdvals(rows)[-1]) < LEAST_PART:
+def joint_score(problem: RowProblem, rows: Float[Tensor, "rank rank"]) -> float:
+    """Return how well rows fit together; minus infinity for rows that depend on each other."""
+    if float(torch.linalg.svdvals(rows)[-1]) < problem.search.least_part:
         return -math.inf
-    inputs = (problem.basis * problem.strengths) @ torch.linalg.inv(rows)
+    inputs = problem.change @ torch.linalg.inv(rows)
     constants = inputs[-1] if problem.has_bias else None
-    zeros, found = shows_zero(problem, rows), evidence(problem, rows)
-    return float(suitability(problem, (problem.weights @ inputs).T, constants, zeros, found).sum())
+    zeros, evidence = find_zeros(problem, rows), count_evidence(problem, rows)
+    return float(score_rows(problem, (problem.gate_weights @ inputs).T, constants, zeros, evidence).sum())
 
 
-def _promising(problem: RowProblem, rows: Tensor, proposals: Tensor) -> list[tuple[int, int]]:
-    """Return the exchanges that help if made alone, as proposals and places, the best ones first."""
-    proposal, place, gain = _gains(problem, rows, proposals)
-    order = [at for at in gain.argsort(descending=True)[:PROMISING].tolist() if float(gain[at]) > 0]
-    return [(int(proposal[at]), int(place[at])) for at in order]
+def score_rows(
+    problem: RowProblem,
+    margins: Float[Tensor, "*trial row gate"],
+    constants: Float[Tensor, "*trial row"] | None,
+    zeros: Bool[Tensor, "*trial row unit"],
+    evidence: Float[Tensor, "*trial row"],
+) -> Float[Tensor, "*trial row"]:
+    """Score how well rows fit their inputs: agreeing units minus weighted contradicting units, plus evidence.
 
-
-def shifts(
-    problem: RowProblem, rows: Float[Tensor, "rank rank"], proposals: Float[Tensor, "proposal rank"]
-) -> Float[Tensor, " rank"]:
-    """Return by how much each input would change if a row were exchanged for a proposal that might stand for it.
-
-    What stays put is determined; what moves hangs on a choice that the zeros do not make.
+    Args:
+        problem: what the rows are rows of.
+        margins: pre-activations of the gates for the inputs that the rows imply, up to sign.
+        constants: last values of the inputs, whose sign is known; without a bias the zeros decide the sign.
+        zeros: where each row is zero.
+        evidence: number of zeros of each row beyond chance.
     """
+    if constants is None:
+        constants = -(margins * torch.cat([zeros, zeros], dim=-1)).sum(dim=-1)
+    before, after = (margins * constants.sign()[..., None].to(margins)).chunk(2, dim=-1)
+    informative = problem.informative.bool()
+    agreeing = ((torch.maximum(before, after) <= 0) == zeros) & informative
+    contradicting = (torch.minimum(before, after) > 0) & zeros & informative
+    price = problem.search.contradiction_weight
+    return agreeing.sum(dim=-1) - price * contradicting.sum(dim=-1) + evidence
+
+
+def sensitivity_to_rivals(
+    problem: RowProblem, rows: Float[Tensor, "rank rank"], rivals: Float[Tensor, "rival rank"]
+) -> Float[Tensor, " rank"]:
+    """Return the largest change of each input if a row were exchanged for a rival that might replace it.
+
+    An input that stays is determined; one that moves depends on a choice that the zeros do not decide.
+    """
+    rules = problem.certificate
     readers = torch.linalg.inv(rows)
-    inputs = ((problem.basis * problem.strengths) @ readers).T
+    inputs = (problem.change @ readers).T
     sizes = inputs[:, -1:] if problem.has_bias else inputs.norm(dim=1, keepdim=True)
-    parts = proposals @ readers
-    proposal, place = _trials(parts)
-    is_rival = parts[proposal, place].abs() > LEAST_RIVAL
-    is_rival &= evidence(problem, proposals)[proposal] >= AS_SPARSE * evidence(problem, rows)[place]
+    parts = rivals @ readers
+    rival, place = _pair_with_places(problem, parts)
+    is_rival = parts[rival, place].abs() > rules.rival_part
+    is_rival &= count_evidence(problem, rivals)[rival] >= rules.rival_evidence * count_evidence(problem, rows)[place]
     largest = torch.zeros(len(rows)).to(rows)
-    for one, at in zip(proposal[is_rival], place[is_rival], strict=True):
+    for one, at in zip(rival[is_rival], place[is_rival], strict=True):
         share = (parts[one] / parts[one, at])[:, None]
-        share[at] = 0  # what is read in this place depends on the other rows alone
+        share[at] = 0  # the input read at this place depends on the other rows alone
         moved = inputs - share * inputs[at]
         moved = moved * (sizes / (moved[:, -1:] if problem.has_bias else moved.norm(dim=1, keepdim=True)))
         largest = largest.maximum((moved - inputs).abs().amax(dim=1).nan_to_num(torch.inf))
     return largest / sizes[:, 0].abs() if problem.has_bias else largest
 
 
-def _gains(problem: RowProblem, rows: Tensor, proposals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return for exchanges, as proposals and places, by how much they make rows suit each other better.
+def _promising_exchanges(problem: RowProblem, rows: Tensor, proposals: Tensor) -> list[tuple[int, int]]:
+    """Return the exchanges that help if made alone, as pairs of proposal and place, the best first."""
+    proposal, place, gain = _estimate_gains(problem, rows, proposals)
+    best = gain.argsort(descending=True)[: problem.search.promising].tolist()
+    return [(int(proposal[at]), int(place[at])) for at in best if float(gain[at]) > 0]
 
-    Only the inputs that move most are looked at, so this is an estimate.
+
+def _estimate_gains(problem: RowProblem, rows: Tensor, proposals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return exchanges, as proposals and places, and the gain in joint score of each.
+
+    An estimate: only the inputs that move most are scored.
     """
-    proposed_zeros, proposed_evidence = shows_zero(problem, proposals), evidence(problem, proposals)
-    zeros, found = shows_zero(problem, rows), evidence(problem, rows)
+    proposed_zeros, proposed_evidence = find_zeros(problem, proposals), count_evidence(problem, proposals)
+    zeros, evidence = find_zeros(problem, rows), count_evidence(problem, rows)
     readers = torch.linalg.inv(rows)
-    inputs = (problem.basis * problem.strengths) @ readers
-    margins = (problem.weights @ inputs).T.float()
+    inputs = problem.change @ readers
+    margins = (problem.gate_weights @ inputs).T.float()
     constants = inputs[-1] if problem.has_bias else None
-    before = suitability(problem, margins, constants, zeros, found)
+    before = score_rows(problem, margins, constants, zeros, evidence)
     parts = proposals @ readers
-    few = min(MOVED, len(rows))
-    gains = [found[:0]]
-    proposals_tried, places = _trials(parts)
-    size = max(1, AT_ONCE // (few * margins.shape[1]))
+    few = min(problem.search.moved_inputs, len(rows))
+    gains = [evidence[:0]]
+    proposals_tried, places = _pair_with_places(problem, parts)
+    size = max(1, MARGINS_AT_ONCE // (few * margins.shape[1]))
     for start in range(0, len(places), size):
         proposal, place = proposals_tried[start : start + size], places[start : start + size]
         at = torch.arange(len(place), device=rows.device)
-        # With the row in this place replaced, every other input loses its share of the input that was read there.
+        # With the row at this place replaced, every other input loses its share of the input that was read there.
         share = parts[proposal] / parts[proposal, place][:, None]
         share[at, place] = torch.inf
         moved = share.abs().topk(few, dim=1).indices
         share[at, place] = 1 - 1 / parts[proposal, place]
         share = share.gather(1, moved)
         is_new = moved == place[:, None]
-        values = suitability(
+        after = score_rows(
             problem,
             margins[moved] - margins[place][:, None, :] * share[:, :, None].float(),
             None if constants is None else constants[moved] - constants[place][:, None] * share,
             torch.where(is_new[:, :, None], proposed_zeros[proposal][:, None, :], zeros[moved]),
-            torch.where(is_new, proposed_evidence[proposal][:, None], found[moved]),
+            torch.where(is_new, proposed_evidence[proposal][:, None], evidence[moved]),
         )
-        gains.append((values - before[moved]).sum(dim=1))
+        gains.append((after - before[moved]).sum(dim=1))
     return proposals_tried, places, torch.cat(gains)
 
 
-def _trials(parts: Float[Tensor, "proposal row"]) -> tuple[Tensor, Tensor]:
+def _pair_with_places(problem: RowProblem, parts: Float[Tensor, "proposal row"]) -> tuple[Tensor, Tensor]:
     """Pair every proposal with the places of the rows it is mostly made of."""
-    sizes, places = parts.abs().topk(min(PLACES, parts.shape[1]), dim=1)
-    proposal, column = (sizes > LEAST_PART).nonzero(as_tuple=True)
+    sizes, places = parts.abs().topk(min(problem.search.places, parts.shape[1]), dim=1)
+    proposal, column = (sizes > problem.search.least_part).nonzero(as_tuple=True)
     return proposal, places[proposal, column]
-
-
-def suitability(
-    problem: RowProblem,
-    margins: Float[Tensor, "*trial row gate"],
-    constants: Float[Tensor, "*trial row"] | None,
-    zeros: Bool[Tensor, "*trial row unit"],
-    found: Float[Tensor, "*trial row"],
-) -> Float[Tensor, "*trial row"]:
-    """Say how well rows suit their inputs: by their zeros, and the units on which the inputs foretell these.
-
-    Args:
-        problem: what the rows are rows of.
-        margins: the gates' pre-activations for the inputs that the rows imply, whatever their sign.
-        constants: the inputs' last values, whose sign is known; without a bias the zeros decide on the sign.
-        zeros: where each row is zero.
-        found: the evidence of each row.
-    """
-    if constants is None:
-        constants = -(margins * torch.cat([zeros, zeros], dim=-1)).sum(dim=-1)
-    before, after = (margins * constants.sign()[..., None].to(margins)).chunk(2, dim=-1)
-    counted = problem.informative.bool()
-    foretold = ((torch.maximum(before, after) <= 0) == zeros) & counted
-    against = (torch.minimum(before, after) > 0) & zeros & counted
-    return foretold.sum(dim=-1) - PRICE * against.sum(dim=-1) + found
-
-
-def evidence(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float[Tensor, " row"]:
-    """Count the zeros of rows beyond those that noise makes of small entries."""
-    size, width = problem.normalised(rows).abs(), zero_width(problem, rows)
-    small = ((size > width) & (size <= 2 * width) & problem.informative.bool()).sum(dim=1)
-    return (shows_zero(problem, rows).sum(dim=1) - small).to(rows)

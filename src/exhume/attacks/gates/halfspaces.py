@@ -1,0 +1,60 @@
+"""Fit inputs to on/off patterns: an input is on the on-side of every gate's halfspace that it opens."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+NUMBERS_AT_ONCE = 2**28
+"""Largest number of values in an intermediate product of many matrices: two gigabytes in float64."""
+
+
+def ever_on(margins: Float[Tensor, "candidate gate"]) -> Float[Tensor, "candidate unit"]:
+    """Return how likely each unit is on before or after training; never closer to certainty than 2 %."""
+    before, after = torch.sigmoid(-margins).chunk(2, dim=1)
+    return (1 - before * after).clamp(0.02, 0.98)
+
+
+def fit_halfspaces(
+    features: Float[Tensor, "gate free"],
+    on: Float[Tensor, "candidate unit"],
+    codes: Float[Tensor, "candidate free"],
+    ridge: float,
+    steps: int = 2,
+    base: Float[Tensor, "candidate gate"] | float = 0.0,
+) -> Float[Tensor, "candidate free"]:
+    """Fit the inputs whose gates match the units that are ``on``, by Newton steps of a logistic regression.
+
+    A unit is off if it is off both before and after training, and on if it is on at either time; at which of the two is
+    weighed by the current input.
+
+    Args:
+        features: the weights of the gates in coordinates of the inputs; all units before training, then all after it.
+        on: how likely each unit is on.
+        codes: the inputs to improve, in the same coordinates.
+        ridge: penalty on squared coordinates.
+        steps: number of Newton steps.
+        base: the part of the margins that is known already.
+    """
+    identity = torch.eye(features.shape[1], dtype=features.dtype, device=features.device)
+    for _ in range(steps):
+        margins = base + codes @ features.T
+        probability = torch.sigmoid(margins)
+        before, after = (1 - probability).chunk(2, dim=1)
+        labels = probability * (on / (1 - before * after).clamp(min=1e-6)).repeat(1, 2)
+        curvature = probability * (1 - probability) + 1e-4
+        slope = probability - labels
+        hessian = weighted_gram(features.T, curvature) + ridge * identity
+        step = torch.linalg.solve(hessian, (slope @ features + ridge * codes)[..., None])[..., 0]
+        # The step is shortened so that no margin moves by more than four.
+        longest = (step @ features.T).abs().amax(dim=1, keepdim=True).clamp(min=1e-30)
+        codes = codes - step * (4.0 / longest).clamp(max=1.0)
+    return codes
+
+
+def weighted_gram(
+    vectors: Float[Tensor, "rank unit"], weights: Float[Tensor, "candidate unit"]
+) -> Float[Tensor, "candidate rank rank"]:
+    """Return ``V diag(w) Vᵀ`` for each row of weights, in chunks that fit into memory."""
+    size = max(1, NUMBERS_AT_ONCE // vectors.numel())
+    parts = [weights[at : at + size, None, :] for at in range(0, max(len(weights), 1), size)]
+    return torch.cat([(vectors * part) @ vectors.T for part in parts])

@@ -1,0 +1,101 @@
+"""The row problem: find the vectors of a layer's row space that belong to single training inputs.
+
+The change of a layer is ``Z = Σ_i [x_i; 1] γ_iᵀ``. Its singular vectors span the inputs (``basis``) and their effects
+(``rows``). A *row* here is one effect ``γ_i`` in coordinates of the row space.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from exhume.attacks.gates.rules import CertificateRules, SearchRules
+from exhume.clues.first_layer import Signals
+from exhume.clues.subspace import InputSubspace
+
+CERTIFICATE_RULES, SEARCH_RULES = CertificateRules(), SearchRules()
+"""The defaults, under which all measurements were made."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowProblem:
+    """The row space on informative units, the weights of the gates, and the rules of the search."""
+
+    rows: Float[Tensor, "rank unit"]
+    basis: Float[Tensor, "value rank"]
+    strengths: Float[Tensor, " rank"]
+    before: Float[Tensor, "unit value"]
+    after: Float[Tensor, "unit value"]
+    informative: Float[Tensor, " unit"]
+    """1 for a unit that some input moved, 0 for a silent one."""
+    noise: float
+    """Standard deviation of the noise per entry of the change."""
+    has_bias: bool
+    signals: tuple[Signals, ...]
+    """Functions from pre-activations to backward signals, at the initial and the final weights."""
+    certificate: CertificateRules = CERTIFICATE_RULES
+    search: SearchRules = SEARCH_RULES
+
+    @property
+    def rank(self) -> int:
+        """The dimension of the row space."""
+        return len(self.rows)
+
+    @property
+    def units(self) -> int:
+        """The number of informative units."""
+        return int(self.informative.sum())
+
+    @property
+    def silent(self) -> Float[Tensor, " unit"]:
+        """1 for a unit that is off on all inputs, which says where inputs lie and nothing about rows."""
+        return 1 - self.informative
+
+    @property
+    def change(self) -> Float[Tensor, "value rank"]:
+        """The change ``Z`` in coordinates of the row space."""
+        return self.basis * self.strengths
+
+    @property
+    def gate_weights(self) -> Float[Tensor, "gate value"]:
+        """The weights of all units before training, then after it: two gates per unit."""
+        return torch.cat([self.before, self.after])
+
+    def normalise(self, rows: Float[Tensor, "candidate rank"]) -> Float[Tensor, "candidate unit"]:
+        """Return rows on all units, scaled to a root mean square of 1 over the informative ones."""
+        full = rows @ self.rows
+        size: Tensor = full.norm(dim=1, keepdim=True)
+        return full * (math.sqrt(self.units) / size)
+
+    def noise_width(self, rows: Float[Tensor, "candidate rank"]) -> Float[Tensor, " candidate"]:
+        """Return the standard deviation of the noise in an entry of each normalised row."""
+        amplified: Tensor = (rows / self.strengths).norm(dim=1) / rows.norm(dim=1)
+        return amplified * (self.noise * math.sqrt(self.units))
+
+    def orient(self, inputs: Float[Tensor, "candidate value"]) -> Float[Tensor, "candidate value"]:
+        """Choose the sign that makes the constant last value positive; without a bias the sign is unknown."""
+        if not self.has_bias:
+            return inputs
+        return torch.where(inputs[:, -1:] < 0, -inputs, inputs)
+
+
+def pose_problem(subspace: InputSubspace, signals: tuple[Signals, ...]) -> RowProblem:
+    """Set up the row problem of a subspace."""
+    layer = subspace.layer
+    moved = layer.change.norm(dim=0)
+    noise = subspace.noise * layer.change.shape[0] ** 0.5
+    is_informative = moved > CERTIFICATE_RULES.informative_width * noise
+    rows = subspace.rows * is_informative
+    return RowProblem(
+        rows=rows,
+        basis=subspace.basis,
+        strengths=subspace.strengths,
+        before=layer.before,
+        after=layer.after,
+        informative=is_informative.to(rows.dtype),
+        noise=subspace.noise,
+        has_bias=layer.has_bias,
+        signals=signals,
+    )

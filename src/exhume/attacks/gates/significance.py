@@ -1,0 +1,73 @@
+"""Bounds on the chance that zeros and agreement of a row are accidents.
+
+Two nulls: a generic vector of the row space has no more zeros than can be forced, and zeros that are unrelated to the
+weights agree with the gates of an input by chance only. Under the second null the chance that *any* input of the
+remaining freedom agrees as well is bounded by the number of halfspace patterns (Cover 1965).
+"""
+
+import math
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from scipy.special import gammaln, logsumexp, xlogy
+from torch import Tensor
+
+from exhume.attacks.gates.problem import RowProblem
+from exhume.attacks.gates.zeros import classify_entries
+
+
+def log_p_generic(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float[Tensor, " row"]:
+    """Bound the log probability that a generic vector of the row space has as many zeros as each row.
+
+    Any ``rank - 1`` zeros can be forced. Each further one is a coincidence, whose probability is estimated from the
+    entries just above the zeros. The union bound accounts for the choice of the forced ones.
+    """
+    entries = classify_entries(problem, rows)
+    zeros, nearby = entries.zero.sum(dim=1), entries.near_zero.sum(dim=1)
+    chance = ((nearby + 1).double() / problem.units).clamp(max=1 - 1e-9).cpu().numpy()
+    forced = min(problem.rank - 1, problem.units)
+    beyond = (zeros - forced).clamp(min=0).double().cpu().numpy()
+    tail = bound_log_tail(beyond, max(problem.units - forced, 1), chance)
+    choices = gammaln(problem.units + 1) - gammaln(forced + 1) - gammaln(problem.units - forced + 1)
+    return torch.as_tensor(tail + choices, dtype=torch.float64).clamp(max=0.0)
+
+
+def log_p_agreement(
+    problem: RowProblem, rows: Float[Tensor, "row rank"], agreement: Float[Tensor, " row"], free: int
+) -> Float[Tensor, " row"]:
+    """Bound the log probability of an agreement if the zeros of a row are unrelated to the weights.
+
+    By the union bound over all patterns that halfspaces with ``free`` free directions make before and after training.
+    """
+    shown = classify_entries(problem, rows).nonzero
+    on = (shown * problem.informative).sum(dim=1) / problem.units
+    chance = torch.maximum(on, 1 - on).clamp(max=1 - 1e-9).cpu().numpy()
+    hits = (agreement.double() * problem.units).round().cpu().numpy()
+    tail = bound_log_tail(hits, problem.units, chance)
+    patterns = log_halfspace_patterns(2 * problem.units, free)
+    return torch.as_tensor(tail + patterns, dtype=torch.float64).clamp(max=0.0)
+
+
+def bound_log_tail(hits: NDArray[np.float64], trials: int, chance: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Bound the log probability of at least ``hits`` successes in ``trials`` (Chernoff; Hoeffding 1963)."""
+    rate = np.clip(hits / trials, chance, 1.0)
+    divergence = xlogy(rate, rate / chance) + xlogy(1 - rate, (1 - rate) / (1 - chance))
+    bound: NDArray[np.float64] = -trials * divergence
+    return bound
+
+
+def log_halfspace_patterns(points: int, free: int) -> float:
+    """Return the log of the number of on/off patterns that halfspaces with ``free`` directions make on ``points``.
+
+    Cover (1965): ``2 Σ_{k<n} C(points − 1, k)`` for ``n`` directions; one pattern when nothing is free.
+
+    >>> round(math.exp(log_halfspace_patterns(4, 2)))
+    8
+    """
+    if free == 0:
+        return 0.0
+    ks = torch.arange(min(free, points)).numpy()
+    terms = gammaln(points) - gammaln(ks + 1) - gammaln(points - ks)
+    return math.log(2.0) + float(logsumexp(terms))

@@ -1,0 +1,51 @@
+"""Zeros of rows: small entries are off, evidence counts zeros beyond noise, and shared zeros show mixtures."""
+
+import torch
+
+from exhume.attacks.gates.zeros import (
+    classify_entries,
+    count_evidence,
+    find_zeros,
+    has_zeros_within,
+    is_entangled,
+    off_probability,
+    zero_width,
+)
+from tests.attacks.gates.victims import mix_rows, random_rows, solved_problem
+
+
+def test_every_informative_entry_is_zero_or_nonzero():
+    problem, rows, _ = solved_problem()
+    entries = classify_entries(problem, rows)
+    informative = problem.informative.bool()
+    assert torch.equal(entries.zero | (entries.nonzero & informative), informative.expand_as(entries.zero))
+    assert not bool((entries.zero & entries.nonzero).any())
+    assert bool((entries.near_zero <= entries.nonzero).all())
+    size, width = problem.normalise(rows).abs(), zero_width(problem, rows)
+    assert float(size[entries.zero].max()) <= float(width.max())
+
+
+def test_small_entries_are_off_and_large_ones_on():
+    entries = torch.tensor([[0.0, 1e-3, 1.5, -1.4]], dtype=torch.float64)
+    off = off_probability(entries, 0.5, torch.tensor([[0.01]], dtype=torch.float64))[0]
+    assert float(off[:2].min()) > 0.95
+    assert float(off[2:].max()) < 0.01
+
+
+def test_evidence_counts_zeros():
+    problem, rows, _ = solved_problem()
+    zeros = find_zeros(problem, rows).sum(dim=1)
+    assert bool((count_evidence(problem, rows) <= zeros).all())
+    assert float(count_evidence(problem, rows).min()) > 0.8 * float(zeros.min())
+    assert float(count_evidence(problem, random_rows(problem, 8, seed=1)).max()) < 0.2 * float(zeros.min())
+
+
+def test_a_mixture_has_its_zeros_within_those_of_its_parts():
+    problem, rows, _ = solved_problem()
+    mixed = torch.cat([rows, mix_rows(rows, place=3, other=5)[[3]]])
+    pairs = has_zeros_within(problem, mixed, problem.certificate.own_zeros)
+    assert bool(pairs[16, 3])
+    assert bool(pairs[16, 5])
+    assert not bool(pairs[3, 16])
+    assert not bool(pairs.diagonal().any())
+    assert is_entangled(problem, mixed)[[3, 5, 16]].tolist() == [True, True, True]
