@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from exhume.core.errors import DataError
 from exhume.data.csv_files import read_csv
-from exhume.data.labels import encode_labels, sort_classes
-from exhume.data.source import standardise
 
 GOOD = "age,kind,weight\n1,cat,2.5\n3,dog,2.5\n5,cat,-1e1\n"
 
@@ -74,25 +72,3 @@ def test_any_bytes_are_a_table_or_a_data_error(tmp_path_factory: pytest.TempPath
     except DataError:
         return
     assert torch.isfinite(source.train.inputs).all()
-
-
-@given(st.lists(st.lists(st.floats(-1e6, 1e6, width=32), min_size=2, max_size=2), min_size=2, max_size=20))
-def test_standardised_columns_have_mean_zero_and_deviation_one_or_are_zero(rows: list[list[float]]) -> None:
-    table = standardise(torch.tensor(rows, dtype=torch.float64))
-    assert torch.isfinite(table).all()
-    assert table.mean(dim=0).abs().max() < 1e-3
-    for deviation in table.std(dim=0, correction=0).tolist():
-        assert deviation == 0 or abs(deviation - 1) < 1e-3
-
-
-def test_a_test_table_is_standardised_like_the_training_table() -> None:
-    train, test = torch.tensor([[0.0], [2.0]]), torch.tensor([[4.0]])
-    assert standardise(test, like=train).tolist() == [[3.0]]
-
-
-def test_classes_sort_by_value_and_otherwise_by_the_alphabet() -> None:
-    assert sort_classes(["10", "9", "-1.5"]) == ("-1.5", "9", "10")
-    assert sort_classes(["nan", "b", "10"]) == ("10", "b", "nan")
-    assert sort_classes(["nan", "2", "10"]) == ("10", "2", "nan")
-    with pytest.raises(DataError, match="'c'"):
-        encode_labels(["a", "c"], ("a", "b"), "y_test")
