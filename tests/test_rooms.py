@@ -21,7 +21,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 MOST_LINES = 400
 """Most lines of a source file, so that a reader can hold it in mind."""
-LONGER_FILES = {"attacks/gates/check"}
+LONGER_FILES: set[str] = {"attacks/gates/check"}
 """Files still over the limit; this set only shrinks."""
 
 WITHOUT_OWN_TEST = {
@@ -52,6 +52,7 @@ WITHOUT_OWN_TEST = {
     "cli/distil",
     "cli/evaluate",
     "cli/invocation",
+    "cli/options",
     "cli/own_model",
     "cli/pipeline",
     "cli/progress_bars",
@@ -170,7 +171,10 @@ def test_every_module_has_its_own_test() -> None:
     tests = Path(__file__).parent
     modules = {module_of(path) for path in FILES if has_logic(path)}
     missing = {name for name in modules if not (tests / name).with_name(f"test_{Path(name).name}.py").exists()}
-    assert missing <= WITHOUT_OWN_TEST, f"write tests/…/test_<module>.py for {sorted(missing - WITHOUT_OWN_TEST)}"
+    assert missing <= WITHOUT_OWN_TEST, (
+        f"write tests/…/test_<module>.py for {sorted(missing - WITHOUT_OWN_TEST)}, "
+        "or name them in WITHOUT_OWN_TEST if there is nothing to test in them"
+    )
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
