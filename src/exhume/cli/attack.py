@@ -1,9 +1,11 @@
 """``exhume attack``: what an attacker digs out, without a look at the data."""
 
 from exhume.cli import options
-from exhume.cli.console import open_console
+from exhume.cli.command import command
+from exhume.cli.console import CommandConsole
 
 
+@command()
 def attack_command(
     run: options.OptionalRun = None,
     *,
@@ -20,9 +22,7 @@ def attack_command(
     out: options.OptionalOut = None,
     seed: options.SeedOption = 0,
     device: options.DeviceOption = "auto",
-    as_json: options.JsonOption = False,
-    quiet: options.QuietOption = False,
-    debug: options.DebugOption = False,
+    console: CommandConsole,
 ) -> None:
     """Attack a network and keep what was found; no training data is read.
 
@@ -34,17 +34,14 @@ def attack_command(
     from exhume.cli.target import find_target, gather_own_model
     from exhume.evaluation import evaluate
 
-    with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
-        own = gather_own_model(model, initial, final, input_shape, bounds, offset, trained_with)
-        folder, view, start = find_target(run, out, own, bounds, console)
-        print_start(console, start)
-        attacks = choose_attacks(view, attack, setting, console)
-        if restarts > 1:
-            attacks = {name: Restarted(one, times=restarts) for name, one in attacks.items()}
-        found = attack_into(folder, view, attacks, seed=seed, device=device, console=console)
-        console.print_json(
-            merge_results({name: evaluate(one, victim=view).to_json() for name, (_, one) in found.items()})
-        )
-        for place, one in found.values():
-            print_attack(console, one)
-            console.print(f"Kept in {place.reconstruction}; for machines, {place.result}.")
+    own = gather_own_model(model, initial, final, input_shape, bounds, offset, trained_with)
+    folder, view, start = find_target(run, out, own, bounds, console)
+    print_start(console, start)
+    attacks = choose_attacks(view, attack, setting, console)
+    if restarts > 1:
+        attacks = {name: Restarted(one, times=restarts) for name, one in attacks.items()}
+    found = attack_into(folder, view, attacks, seed=seed, device=device, console=console)
+    console.print_json(merge_results({name: evaluate(one, victim=view).to_json() for name, (_, one) in found.items()}))
+    for place, one in found.values():
+        print_attack(console, one)
+        console.print(f"Kept in {place.reconstruction}; for machines, {place.result}.")

@@ -3,13 +3,15 @@
 import typer
 
 from exhume.cli import options
-from exhume.cli.console import open_console
+from exhume.cli.command import command
+from exhume.cli.console import CommandConsole
 from exhume.cli.invocation import invocation
 
 CONDITION_MET, UNTESTED = 1, 3
 """Exit codes: a condition of --fail-if is met; no attack applies or finished, so nothing is known."""
 
 
+@command()
 def audit_command(
     run: options.OptionalRun = None,
     *,
@@ -32,9 +34,7 @@ def audit_command(
     out: options.OptionalOut = None,
     seed: options.SeedOption = 0,
     device: options.DeviceOption = "auto",
-    as_json: options.JsonOption = False,
-    quiet: options.QuietOption = False,
-    debug: options.DebugOption = False,
+    console: CommandConsole,
 ) -> None:
     """Attack a network with everything that applies, evaluate the results, and write a report.
 
@@ -48,45 +48,44 @@ def audit_command(
     from exhume.cli.summaries import print_assessments, print_audit, print_files, print_start
     from exhume.cli.target import find_target, gather_own_model
 
-    with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
-        conditions = [Condition.read(text) for text in fail_if or ()]
-        own = gather_own_model(model, initial, final, input_shape, bounds, offset, trained_with)
-        names = parse_names(attack)
-        attacks = build_attacks(names, setting or ()) if names else build_all_attacks(setting or ())
-        folder, view, start = find_target(run, out, own, bounds, console)
-        examples = load_examples(view, run, data, train_data, holdout)
-        for condition in conditions:
-            condition.check(examples)  # before the attacks take their time
-        print_start(console, start)
-        audited = run_audit(
-            view,
-            examples,
-            attacks,
-            is_auto=not names,
-            budget=budget,
-            seed=seed,
-            device=device,
-            observer=console,
-            folder=folder,
-            start=start,
-            with_prices=defences,
-            notes={"command": invocation()},
+    conditions = [Condition.read(text) for text in fail_if or ()]
+    own = gather_own_model(model, initial, final, input_shape, bounds, offset, trained_with)
+    names = parse_names(attack)
+    attacks = build_attacks(names, setting or ()) if names else build_all_attacks(setting or ())
+    folder, view, start = find_target(run, out, own, bounds, console)
+    examples = load_examples(view, run, data, train_data, holdout)
+    for condition in conditions:
+        condition.check(examples)  # before the attacks take their time
+    print_start(console, start)
+    audited = run_audit(
+        view,
+        examples,
+        attacks,
+        is_auto=not names,
+        budget=budget,
+        seed=seed,
+        device=device,
+        observer=console,
+        folder=folder,
+        start=start,
+        with_prices=defences,
+        notes={"command": invocation()},
+    )
+    write_audit(folder, audited)
+    print_assessments(console, audited.assessments)
+    print_audit(console, audited)
+    print_files(console, folder, audited)
+    console.print_json(audit_to_json(audited))
+    met = {condition: condition.is_met(audited) for condition in conditions}
+    if junit is not None:
+        write_junit(junit, audited, met)
+    for condition in (condition for condition, is_met in met.items() if is_met):
+        console.note(f"The condition {condition.text!r} is met.")
+    if any(met.values()):
+        raise typer.Exit(CONDITION_MET)
+    if not audited.evaluations:
+        console.note(
+            "Where an attack needs a setting, give it with --set (--set weight-difference.candidates=60); where it "
+            "needs a fact about the training, with --trained-with (--trained-with loss=ce)."
         )
-        write_audit(folder, audited)
-        print_assessments(console, audited.assessments)
-        print_audit(console, audited)
-        print_files(console, folder, audited)
-        console.print_json(audit_to_json(audited))
-        met = {condition: condition.is_met(audited) for condition in conditions}
-        if junit is not None:
-            write_junit(junit, audited, met)
-        for condition in (condition for condition, is_met in met.items() if is_met):
-            console.note(f"The condition {condition.text!r} is met.")
-        if any(met.values()):
-            raise typer.Exit(CONDITION_MET)
-        if not audited.evaluations:
-            console.note(
-                "Where an attack needs a setting, give it with --set (--set weight-difference.candidates=60); where it "
-                "needs a fact about the training, with --trained-with (--trained-with loss=ce)."
-            )
-            raise typer.Exit(UNTESTED)
+        raise typer.Exit(UNTESTED)

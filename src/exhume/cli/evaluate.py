@@ -6,10 +6,12 @@ from typing import Annotated
 import typer
 
 from exhume.cli import options
-from exhume.cli.console import open_console
+from exhume.cli.command import command
+from exhume.cli.console import CommandConsole
 from exhume.core.errors import RecordError
 
 
+@command()
 def evaluate_command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that 'exhume attack' wrote to.")],
     *,
@@ -19,9 +21,7 @@ def evaluate_command(
         int, typer.Option("--seed", help="Nothing here is random; so that one set of options fits every command.")
     ] = 0,
     device: options.DeviceOption = "auto",
-    as_json: options.JsonOption = False,
-    quiet: options.QuietOption = False,
-    debug: options.DebugOption = False,
+    console: CommandConsole,
 ) -> None:
     """Compare the results of attacks in a run with its data and with held-out data; write figures and a report."""
     from exhume.auditing import audit_to_json
@@ -32,23 +32,22 @@ def evaluate_command(
     from exhume.evaluation import evaluate
     from exhume.records import Audit
 
-    with open_console(as_json=as_json, quiet=quiet, debug=debug) as console:
-        folder = RunFolder(run)
-        found = folder.reconstructions()
-        if not found:
-            raise RecordError(
-                f"{run} holds no reconstruction ({folder.reconstruction.name}); run 'exhume attack {run}' first."
-            )
-        view = folder.load_victim().view().to(resolve_device(device)) if folder.victim.exists() else None
-        examples = folder.load_data() if data is None else load_comparison(data)
-        audited = Audit(
-            evaluations={
-                name or name_attack(place, found): evaluate(place.load_reconstruction(), examples, victim=view)
-                for name, place in found.items()
-            }
+    folder = RunFolder(run)
+    found = folder.reconstructions()
+    if not found:
+        raise RecordError(
+            f"{run} holds no reconstruction ({folder.reconstruction.name}); run 'exhume attack {run}' first."
         )
-        target = RunFolder(out or run)
-        write_audit(target, audited)
-        print_audit(console, audited)
-        print_files(console, target, audited)
-        console.print_json(audit_to_json(audited))
+    view = folder.load_victim().view().to(resolve_device(device)) if folder.victim.exists() else None
+    examples = folder.load_data() if data is None else load_comparison(data)
+    audited = Audit(
+        evaluations={
+            name or name_attack(place, found): evaluate(place.load_reconstruction(), examples, victim=view)
+            for name, place in found.items()
+        }
+    )
+    target = RunFolder(out or run)
+    write_audit(target, audited)
+    print_audit(console, audited)
+    print_files(console, target, audited)
+    console.print_json(audit_to_json(audited))
