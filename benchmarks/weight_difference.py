@@ -94,7 +94,7 @@ def variants(sweep: bool, cuda: bool) -> dict[str, WeightDifference]:
             "3000 lr 0.1": WeightDifference(learning_rate=0.1, **quick),
             "3000 box 0.3": WeightDifference(box_weight=0.3, **quick),
             "3000 box 1": WeightDifference(box_weight=1.0, **quick),
-            "10000 all pixels": WeightDifference(within_subspace=False, steps=10_000, learning_rate=0.02),
+            "10000 all pixels": WeightDifference(within_span=False, steps=10_000, learning_rate=0.02),
         }
     return chosen
 

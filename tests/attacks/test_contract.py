@@ -14,7 +14,7 @@ from exhume.records import AttackerView, Reconstruction
 SIZE = 8
 ATTACKS = {
     "weight difference": WeightDifference(steps=60),
-    "weight difference, all pixels": WeightDifference(steps=60, within_subspace=False, candidates=16),
+    "weight difference, all pixels": WeightDifference(steps=60, within_span=False, candidates=16),
     "weight difference, final": WeightDifference(steps=60, features="final", sharpness=(10.0, 50.0)),
     "weight difference, float64": WeightDifference(steps=60, features="midpoint", precision="float64"),
     "weight difference, published": replace(WeightDifference.published(), steps=60),

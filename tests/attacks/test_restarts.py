@@ -87,14 +87,14 @@ def test_networks_that_do_not_fit_side_by_side_are_told_what_differs(views):
             run_together(EXACT, [*views[:2], odd], seeds=[0, 1, 2], device="cpu")
     with pytest.raises(ExhumeError, match="all of them are linearised or none"):
         run_together(EXACT, [views[0], replace(views[1], linearised=True)], seeds=[0, 1], device="cpu")
-    with pytest.raises(ExhumeError, match="all have bounds or none"):
+    with pytest.raises(ExhumeError, match="either all or none may have bounds"):
         run_together(EXACT, [views[0], replace(views[1], bounds=None)], seeds=[0, 1], device="cpu")
 
 
 def test_what_does_not_fit_side_by_side_is_refused(views):
     data = exhume.load("digits", classes="odd-even", size=6, test=0)
     smaller = exhume.train(data, model=MLP(width=64), device="cpu").view()
-    with pytest.raises(ExhumeError, match="as many training inputs each fit side by side; these tell of 6 and 8"):
+    with pytest.raises(ExhumeError, match="of one training set size fit side by side; these have 6 and 8"):
         run_together(EXACT, [views[0], smaller], seeds=[0, 1], device="cpu")
     with pytest.raises(ExhumeError, match="one seed"):
         run_together(EXACT, views, seeds=[0], device="cpu")
@@ -127,7 +127,7 @@ def test_restarts_without_an_objective_are_not_lost_and_the_one_that_proves_most
 
 
 def test_problems_of_one_network_share_its_weights(views):
-    problem = EXACT._pose(views[0]).problems[0]
+    problem = EXACT._plan(views[0]).problems[0]
     together = WeightChange.side_by_side([problem, replace(problem, dual_unit=2.0)])
     assert together.sums is problem.sums
     assert together.target is problem.target

@@ -126,7 +126,7 @@ def test_a_least_distance_is_kept(digits):
 
 
 def test_a_reconstruction_of_fewer_images_is_a_distilled_set(digits):
-    method = RKIPFinite(model=MLP(width=512), attack=WeightDifference(within_subspace=False, steps=300))
+    method = RKIPFinite(model=MLP(width=512), attack=WeightDifference(within_span=False, steps=300))
     made = distil(digits, method, device="cpu")
     assert made.train.targets.shape == (20, 1)
     few = load("digits", classes="odd-even", size=20, seed=0)

@@ -56,5 +56,5 @@ def test_tables_have_one_column_per_width_or_one_line_per_attack():
 def test_the_papers_effort_is_the_published_recipe():
     attack = PAPER.attack(100)
     assert (attack.steps, attack.candidates, attack.learning_rate) == (80_000, 200, 0.02)
-    assert attack.within_subspace is False
+    assert attack.within_span is False
     assert Effort(candidates=3.0).attack(10).candidates == 30

@@ -25,24 +25,24 @@ def crowded():
     return trained(8, 64)
 
 
-def places(attack, view):
-    return [stage.places for stage in attack._pose(view).stages]
+def positions(attack, view):
+    return [stage.positions for stage in attack._plan(view).stages]
 
 
 def test_a_search_begins_half_way_where_a_network_is_crowded(crowded):
     roomy = trained(8, 128)
-    assert places(QUICK, crowded) == [(0.5,), (0.0, 1.0)]
-    assert places(QUICK, roomy) == [(0.0, 1.0)]
-    assert places(replace(QUICK, midway=0.5), roomy) == [(0.5,), (0.0, 1.0)]
-    assert places(replace(QUICK, midway=0.0), crowded) == [(0.0, 1.0)]
-    assert places(replace(QUICK, features="final", midway=0.5), crowded) == [(1.0,)]
-    assert places(replace(QUICK, features=(0.0, 0.5, 1.0)), crowded) == [(0.5,), (0.0, 0.5, 1.0)]
-    assert places(QUICK, trained(8, 64, linearised=True)) == [(0.0,)]
-    assert places(WeightDifference.published(), crowded) == [(0.0, 1.0)]
-    stages = replace(QUICK, midway=0.25)._pose(crowded).stages
+    assert positions(QUICK, crowded) == [(0.5,), (0.0, 1.0)]
+    assert positions(QUICK, roomy) == [(0.0, 1.0)]
+    assert positions(replace(QUICK, midway=0.5), roomy) == [(0.5,), (0.0, 1.0)]
+    assert positions(replace(QUICK, midway=0.0), crowded) == [(0.0, 1.0)]
+    assert positions(replace(QUICK, features="final", midway=0.5), crowded) == [(1.0,)]
+    assert positions(replace(QUICK, features=(0.0, 0.5, 1.0)), crowded) == [(0.5,), (0.0, 0.5, 1.0)]
+    assert positions(QUICK, trained(8, 64, linearised=True)) == [(0.0,)]
+    assert positions(WeightDifference.published(), crowded) == [(0.0, 1.0)]
+    stages = replace(QUICK, midway=0.25)._plan(crowded).stages
     assert [stage.steps for stage in stages] == [15, 45]
     assert [stage.sharpness for stage in stages] == [(10.0, 100.0), (100.0, 100.0)]
-    with pytest.raises(ExhumeError, match="between 0 and 1"):
+    with pytest.raises(ExhumeError, match="less than or equal to 1"):
         WeightDifference(midway=1.5)
 
 

@@ -158,7 +158,7 @@ def test_the_true_inputs_and_duals_leave_nothing_of_a_linearised_change(lazy):
 def test_the_subspace_finds_more_in_the_same_steps(standard):
     data, view = standard
     inside = WeightDifference(steps=150).run(view, device="cpu")
-    outside = WeightDifference(steps=150, within_subspace=False).run(view, device="cpu")
+    outside = WeightDifference(steps=150, within_span=False).run(view, device="cpu")
     assert matched(inside, data.train).median() < matched(outside, data.train).median()
     assert inside.diagnostics["searched_dimensions"] == 19
     assert outside.diagnostics["searched_dimensions"] == 64
@@ -197,7 +197,7 @@ def test_published_settings_are_those_of_the_paper():
     published = WeightDifference.published()
     assert (published.steps, published.learning_rate, published.oversampling) == (80_000, 0.02, 2.0)
     assert (published.sharpness, published.box_weight, published.init_std) == ((10.0, 200.0), 0.1, 0.2)
-    assert (published.decay, published.within_subspace, published.dual_unit) == ("none", False, "averaged")
+    assert (published.decay, published.within_span, published.dual_unit) == ("none", False, "averaged")
 
 
 def test_published_settings_descend(standard):
@@ -285,8 +285,8 @@ def test_a_subspace_that_does_not_show_is_refused_when_asked_for(standard):
     _, view = standard
     generator = torch.Generator().manual_seed(0)
     noisy = {name: w + 0.1 * torch.randn(w.shape, generator=generator) for name, w in view.final.items()}
-    with pytest.raises(Refusal, match="do not show the subspace"):
-        WeightDifference(within_subspace=True, candidates=4).run(replace(view, final=noisy), device="cpu")
+    with pytest.raises(Refusal, match="do not show the span"):
+        WeightDifference(within_span=True, candidates=4).run(replace(view, final=noisy), device="cpu")
 
 
 needs_mnist = pytest.mark.skipif("EXHUME_DATA" not in os.environ, reason="MNIST is read from EXHUME_DATA")

@@ -1,4 +1,4 @@
-"""The search of the weight-difference attack: one or more problems after another, each from where the last ended."""
+"""The search of the weight-difference attack: one or more stages, each from the end of the one before."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,15 +9,7 @@ import torch
 from exhume.attacks.weight_difference.problem import WeightChange
 from exhume.core.devices import has_fast_bfloat16
 from exhume.core.run_context import RunContext
-from exhume.optimise import (
-    Adam,
-    Decay,
-    Minimum,
-    Objective,
-    Variables,
-    minimise,
-    minimise_together,
-)
+from exhume.optimise import Adam, Decay, Minimum, Objective, Variables, minimise, minimise_together
 from exhume.optimise.outcomes import thin_history
 from exhume.records import Outcome
 
@@ -25,23 +17,23 @@ from exhume.records import Outcome
 class Stage(NamedTuple):
     """Some of the steps of a search."""
 
-    places: tuple[float, ...]
+    positions: tuple[float, ...]
     """Where gradients are taken, on the straight line from the initial weights (0) to the final ones (1)."""
     steps: int
     sharpness: tuple[float, float]
 
 
 class Found(NamedTuple):
-    """Where the search of one run ended."""
+    """The end of one run."""
 
     problem: WeightChange
-    """The last one, by which variables are read."""
+    """The problem of the last stage, which gives the variables their meaning."""
     end: Minimum
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """How to descend through the stages; see :class:`~exhume.attacks.weight_difference.WeightDifference`."""
+    """Settings of a search; see :class:`~exhume.attacks.weight_difference.WeightDifference`."""
 
     stages: tuple[Stage, ...]
     learning_rate: float
@@ -49,11 +41,11 @@ class Search:
     tolerance: float
     patience: int
     coarse_share: float
-    """Of all steps, the first ones, in which products may be rounded."""
+    """Fraction of all steps, the first ones, in which the factors of products may be rounded."""
     rounds_on_cpu: bool
     natural_unit: bool
     about: str
-    """What a saved state must belong to."""
+    """Identifies the search in its checkpoints."""
 
     def run(
         self,
@@ -61,75 +53,72 @@ class Search:
         starts: Sequence[Variables],
         context: RunContext,
     ) -> list[Found]:
-        """Descend from every start, all runs in one program.
+        """Minimise from every start, all runs in one program.
 
         Args:
-            problems: of every run, one a stage.
-            starts: coordinates and raw duals of every run, for its first problem.
+            problems: one sequence per run, with one problem per stage.
+            starts: coordinates and raw duals per run, for the first problem.
             context: the last stage is saved to its checkpoint; earlier ones are saved beside it until all is done.
         """
-        last_stage = len(self.stages) - 1
-        parts = [context.part(f"stage{number + 1}") for number in range(last_stage)] + [context]
-        posed = [self._in_units(each[0], start) for each, start in zip(problems, starts, strict=True)]
-        ends = self._descend(0, posed, starts, parts[0])
+        parts = [context.part(f"stage{number + 1}") for number in range(len(self.stages) - 1)] + [context]
+        current = [self._with_unit(each[0], start) for each, start in zip(problems, starts, strict=True)]
+        ends = self._minimise(0, current, starts, parts[0])
         for number in range(1, len(self.stages)):
-            before, last = posed, ends
-            posed, starts = [], []
-            for old, end, each in zip(before, last, problems, strict=True):
-                problem, start = self._carried_on(old, end.variables, each[number])
-                posed.append(problem)
-                starts.append(start)
-            ends = [
-                _joined(one, other)
-                for one, other in zip(last, self._descend(number, posed, starts, parts[number]), strict=True)
+            continued = [
+                self._continue(problem, end.variables, each[number])
+                for problem, end, each in zip(current, ends, problems, strict=True)
             ]
+            current = [problem for problem, _ in continued]
+            later = self._minimise(number, current, [start for _, start in continued], parts[number])
+            ends = [_join(one, other) for one, other in zip(ends, later, strict=True)]
         for part in parts[:-1]:
             part.discard_checkpoint()
-        return [Found(problem, end) for problem, end in zip(posed, ends, strict=True)]
+        return [Found(problem, end) for problem, end in zip(current, ends, strict=True)]
 
-    def _in_units(self, problem: WeightChange, start: Variables) -> WeightChange:
+    def _with_unit(self, problem: WeightChange, start: Variables) -> WeightChange:
         return problem.with_natural_unit(*start) if self.natural_unit else problem
 
-    def _carried_on(self, old: WeightChange, variables: Variables, new: WeightChange) -> tuple[WeightChange, Variables]:
-        """Return the next problem and its start: inputs as they are, their duals shared out among the points."""
+    def _continue(self, old: WeightChange, variables: Variables, new: WeightChange) -> tuple[WeightChange, Variables]:
+        """Return the next problem and its start: the same inputs, with their duals divided among the points."""
         free, raw = variables
         points = new.points
         duals = (old.duals(raw).sum(0, keepdim=True) / points).expand(points, *raw.shape[1:]).contiguous()
-        problem = self._in_units(new, (free, duals))
+        problem = self._with_unit(new, (free, duals))
         return problem, (free, duals / problem.dual_unit)
 
-    def _descend(
+    def _minimise(
         self,
         number: int,
         problems: Sequence[WeightChange],
         starts: Sequence[Variables],
         context: RunContext,
     ) -> list[Minimum]:
+        """Minimise the problems of one stage."""
         steps, space = self.stages[number].steps, problems[0].space
-        whole, taken = (sum(one.steps for one in some) for some in (self.stages, self.stages[:number]))
-        descent = Adam(
+        all_steps, earlier_steps = (sum(one.steps for one in some) for some in (self.stages, self.stages[:number]))
+        adam = Adam(
             steps=steps,
             # A step of one size along fewer coordinates moves every pixel less.
             learning_rates=(self.learning_rate * (space.size / max(1, space.dimension)) ** 0.5, self.learning_rate),
             decay=self.decay,
             tolerance=self.tolerance,
             patience=self.patience,
-            coarse_share=min(max((self.coarse_share * whole - taken) / steps, 0.0), 1.0),
+            coarse_share=min(max((self.coarse_share * all_steps - earlier_steps) / steps, 0.0), 1.0),
         )
         parts = [part for start, problem in zip(starts, problems, strict=True) for part in (*start, *problem.target)]
         saved = context.saved("search", {"attack": self.about}, *parts)
 
-        def heard(stage: str, done: int, total: int, note: str = "") -> None:
-            context.report(stage, taken + done, whole, note)
+        def report(stage: str, done: int, total: int, note: str = "") -> None:
+            context.report(stage, earlier_steps + done, all_steps, note)
 
         if len(problems) == 1:
             problem = problems[0]
             end = minimise(
                 problem.objective,
                 starts[0],
-                descent,
+                adam,
                 scale=problem.size,
-                progress=heard,
+                progress=report,
                 stage="search",
                 checkpoint=saved,
                 coarse=self._coarse_objective(problem),
@@ -139,24 +128,24 @@ class Search:
         return minimise_together(
             together.objective,
             tuple(torch.stack(parts) for parts in zip(*starts, strict=True)),
-            descent,
+            adam,
             scales=[problem.size for problem in problems],
-            progress=heard,
+            progress=report,
             stage="search",
             checkpoint=saved,
             coarse=self._coarse_objective(together),
         )
 
     def _coarse_objective(self, problem: WeightChange) -> Objective | None:
-        """Return what stands in for the objective in coarse steps; None where the loop sees to it or nothing is won."""
+        """Return the objective with bfloat16 products for coarse steps on a CPU; None where that gains nothing."""
         is_cpu = problem.target[0].device.type == "cpu"
         if not (self.rounds_on_cpu and is_cpu and has_fast_bfloat16()):
             return None
         return problem.rounded(torch.bfloat16).objective
 
 
-def _joined(first: Minimum, second: Minimum) -> Minimum:
-    """Return two descents as one; it diverged where either did."""
+def _join(first: Minimum, second: Minimum) -> Minimum:
+    """Return two minimisations as one, which diverged if either did."""
     return replace(
         second,
         history=thin_history(torch.cat([first.history, second.history])),

@@ -249,7 +249,7 @@ def _run_with_size(attack: Attack, view: AttackerView, data: Dataset, run: Study
     except Refusal:
         if not isinstance(attack, WeightDifference):
             raise
-        return run.attack(replace(attack, candidates=3 * len(data.train), within_subspace=False), view)
+        return run.attack(replace(attack, candidates=3 * len(data.train), within_span=False), view)
 
 
 STUDIES = (
