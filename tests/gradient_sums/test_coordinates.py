@@ -6,7 +6,8 @@ import torch
 from exhume.clues.search_space import SearchSpace
 from exhume.gradient_sums.coordinates import balanced_metric, move_into_space
 from exhume.gradient_sums.module import ModuleSums
-from tests.gradient_sums.networks import DOUBLE, build, inputs_and_duals, random, sums_and_target, view_of
+from exhume.models.convnet import ConvNet
+from tests.gradient_sums.networks import DOUBLE, SHAPE, build, inputs_and_duals, random, sums_and_target, view_of
 
 
 def subspace():
@@ -41,3 +42,9 @@ def test_the_metric_keeps_the_size_of_the_change_and_balances_directions(power):
     )
     expected = strengths ** (1 - power)
     torch.testing.assert_close(weighted / weighted.sum(), expected / expected.sum())
+
+
+def test_a_convolution_stays_as_it_is():
+    view = view_of(ConvNet(depth=1).build(SHAPE, 2))
+    sums, target = sums_and_target(view)
+    assert move_into_space(SearchSpace(6), sums, target[0], 0.5) == (sums, target[0], None)

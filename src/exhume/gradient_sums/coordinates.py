@@ -13,8 +13,8 @@ Weaker ones are mostly rounding of float32 weights."""
 
 
 def move_into_space(
-    space: SearchSpace, sums: GradientSums, first: Float[Tensor, "unit value"], balance: float
-) -> tuple[GradientSums, Float[Tensor, "unit coordinate"], Float[Tensor, "coordinate coordinate"] | None]:
+    space: SearchSpace, sums: GradientSums, first: Float[Tensor, "unit ..."], balance: float
+) -> tuple[GradientSums, Float[Tensor, "unit ..."], Float[Tensor, "coordinate coordinate"] | None]:
     """Return sums and the first layer's target in coordinates of a space, and the metric of that layer's residual.
 
     Sums that take inputs only, and a space of all inputs, leave everything as it is.
