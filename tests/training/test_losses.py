@@ -34,7 +34,7 @@ def test_more_classes_are_centred_one_hot_rows_or_indices():
     assert torch.allclose(coded.sum(1), torch.zeros(6), atol=1e-6)
     assert LOSSES["ce"].targets(data, data.train).tolist() == [0, 1, 2, 0, 1, 2]
     assert LOSSES["mse"].outputs(data) == LOSSES["ce"].outputs(data) == 3
-    with pytest.raises(ExhumeError, match="two classes, the data have 3; train with ce"):
+    with pytest.raises(ExhumeError, match="two classes, the data has 3; train with ce"):
         LOSSES["bce"].targets(data, data.train)
 
 

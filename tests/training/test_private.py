@@ -44,5 +44,5 @@ def test_gradients_are_clipped_before_noise(digits):
 def test_layers_that_cannot_be_clipped_are_refused(digits):
     with pytest.raises(ExhumeError, match="cannot clip"):
         train_privately(digits, PrivateTraining(epsilon=1.0), model=MLP(width=8, parameterisation="ntk"), device="cpu")
-    with pytest.raises(ExhumeError, match="positive epsilon"):
+    with pytest.raises(ExhumeError, match="epsilon should be greater than 0"):
         PrivateTraining(epsilon=0.0)

@@ -1,10 +1,8 @@
 """What changes of the weights before release cost and save, measured on the audited network itself."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from exhume.attacks.attack import Attack
 from exhume.auditing.budget import Budget
@@ -15,35 +13,19 @@ from exhume.evaluation import evaluate
 from exhume.evaluation.network import UNLABELLED
 from exhume.records import AttackerView, Dataset, Price
 from exhume.training.prediction import accuracy
+from exhume.training.release import add_relative_noise, quantise_weights, round_weights
 
-Change = Callable[[Tensor, torch.Generator], Tensor]
+Change = Callable[[AttackerView, torch.Generator], AttackerView]
 STOPPED = "The attack was stopped when its share of the budget was spent, so what it would find is not known."
 
 
-def _rounded(dtype: torch.dtype) -> Change:
-    return lambda weight, _: weight.to(dtype).to(weight.dtype)
-
-
-def _eight_bits(weight: Tensor, _: torch.Generator) -> Tensor:
-    step = weight.abs().max().clamp(min=torch.finfo(weight.dtype).tiny) / 127
-    return (weight / step).round() * step
-
-
-def _noisy(share: float) -> Change:
-    def change(weight: Tensor, generator: torch.Generator) -> Tensor:
-        spread = weight.float().pow(2).mean().sqrt()
-        return weight + share * spread * torch.randn(weight.shape, generator=generator).to(weight)
-
-    return change
-
-
 CHANGES: dict[str, Change] = {
-    "as trained": lambda weight, _: weight,
-    "rounded to float16": _rounded(torch.float16),
-    "rounded to bfloat16": _rounded(torch.bfloat16),
-    "rounded to 8 bits a tensor": _eight_bits,
-    "noise of 0.1% of the weights": _noisy(1e-3),
-    "noise of 1% of the weights": _noisy(1e-2),
+    "as trained": lambda view, _: view,
+    "rounded to float16": lambda view, _: round_weights(view, torch.float16),
+    "rounded to bfloat16": lambda view, _: round_weights(view, torch.bfloat16),
+    "rounded to 8 bits a tensor": lambda view, _: quantise_weights(view),
+    "noise of 0.1% of the weights": lambda view, generator: add_relative_noise(view, 1e-3, generator),
+    "noise of 1% of the weights": lambda view, generator: add_relative_noise(view, 1e-2, generator),
 }
 
 
@@ -76,12 +58,8 @@ def price_defences(
     prices = []
     for number, (words, change) in enumerate(CHANGES.items()):
         progress("price", number, len(CHANGES), words)
-        final = {
-            name: change(weight.cpu(), generator).to(weight.device) if weight.is_floating_point() else weight
-            for name, weight in view.final.items()
-        }
         seconds = remaining.seconds_left() / (len(CHANGES) - number)
-        prices.append(_price(replace(view, final=final), data, attack, words, seed, device, seconds))
+        prices.append(_price(change(view, generator), data, attack, words, seed, device, seconds))
     progress("price", len(CHANGES), len(CHANGES))
     return tuple(prices)
 

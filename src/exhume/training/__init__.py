@@ -1,4 +1,4 @@
-"""Training: victims whose start, end and every setting are known."""
+"""Training: victims whose initial weights, final weights and settings are all known."""
 
 import lazy_loader
 

@@ -1,7 +1,7 @@
 """How far a trained network is from the stationary point that attacks on its final weights rely on.
 
-With the training data at hand the best multipliers are a least-squares problem in the tangent kernel: for
-``θ ≈ Jᵀl`` they solve ``K l = Jθ``. What they leave of the weights explains why an attack worked, or could not.
+With the training data known, the best multipliers solve a least-squares problem in the tangent kernel: for
+``θ ≈ Jᵀl`` they solve ``K l = Jθ``. The part of the weights that they leave explains why an attack works or fails.
 """
 
 import math
@@ -19,13 +19,14 @@ from exhume.training.losses import LOSSES
 from exhume.training.prediction import predict
 
 JITTER = 1e-12
+"""Multiple of the mean diagonal added to the kernel, so that repeated examples do not make it singular."""
 NOTABLE = 0.01
-"""The part of the largest multiplier from which on an example counts as carrying the weights."""
+"""Fraction of the largest multiplier above which an example counts as carrying the weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KktReport:
-    """What the training data themselves leave unexplained of the final weights."""
+    """The part of the final weights that gradients of the training data do not explain."""
 
     residual: float
     """``‖θ − Σ l_i ∇f(x_i)‖/‖θ‖`` with the best multipliers of any sign."""
@@ -34,15 +35,15 @@ class KktReport:
     layers: dict[str, float]
     """The residual of each parameter, relative to that parameter, with multipliers of any sign."""
     carriers: int
-    """How many training examples have a multiplier worth the name."""
+    """The number of training examples with a multiplier above :data:`NOTABLE` of the largest."""
     multipliers: Float[Tensor, "example output"]
 
     @property
     def sentence(self) -> str:
-        """Say what the residual means for an attack."""
+        """State what the residual means for an attack."""
         worst = max(self.layers, key=lambda name: self.layers[name])
         judgement = (
-            "near a stationary point: its final weights say what it was trained on"
+            "near a stationary point: its final weights carry its training data"
             if self.residual < 0.2
             else "not at a stationary point, which limits every attack on its final weights"
         )
@@ -56,8 +57,8 @@ class KktReport:
 def kkt_report(victim: Victim, data: Dataset) -> KktReport:
     """Measure the distance of a victim from its stationary point, with the data it was trained on.
 
-    Only its owner can: an attacker has no training data. Gates are taken as they are; examples that came to rest on the
-    edge of units count as explained by one side only, so a true stationary point may leave a tenth or two.
+    Only the owner can do this: an attacker has no training data. Gates are taken as they are. Examples that came to
+    rest on the edge of a unit are explained by one side only, so a true stationary point may leave 10 to 20 per cent.
     """
     final = {name: weight.double() if weight.is_floating_point() else weight for name, weight in victim.final.items()}
     view = victim.view()
@@ -91,9 +92,9 @@ def _margin_residual(victim: Victim, data: Dataset, kernel: Tensor, along: Tenso
     if outputs == 1:
         towards[:, 0] = 2.0 * labels - 1
     else:
-        said = predict(victim, data.train.inputs).double()
+        predicted = predict(victim, data.train.inputs).double()
         own = torch.nn.functional.one_hot(labels.long(), outputs).bool()
-        rival = said.masked_fill(own, -torch.inf).argmax(1)
+        rival = predicted.masked_fill(own, -torch.inf).argmax(1)
         towards = own.double() - torch.nn.functional.one_hot(rival, outputs).double()
     blocks = kernel.reshape(examples, outputs, examples, outputs)
     gram = torch.einsum("ic,icjd,jd->ij", towards, blocks, towards)

@@ -1,4 +1,4 @@
-"""Training losses, each with the coding of labels it expects and how curved it can be."""
+"""Training losses, each with the label encoding it expects and a bound of its curvature."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, final
@@ -15,10 +15,10 @@ Outputs = Float[Tensor, "example output"]
 
 
 class Loss(ABC):
-    """A mean over examples, and the targets it is a function of."""
+    """A loss, averaged over examples, with the targets that it compares outputs with."""
 
     attained: ClassVar[bool]
-    """Whether some outputs reach the minimum; cross-entropies only approach it, with weights that grow for ever."""
+    """Whether some outputs reach the minimum; cross-entropies only approach it as weights grow without limit."""
 
     @abstractmethod
     def __call__(self, outputs: Outputs, targets: Tensor) -> Float[Tensor, ""]:
@@ -26,30 +26,34 @@ class Loss(ABC):
 
     @abstractmethod
     def curvature(self, outputs: int) -> float:
-        """Return the largest second derivative of one example's loss by its outputs: what limits a stable step."""
+        """Return the largest second derivative of one example's loss in its outputs, which limits a stable step."""
 
     @abstractmethod
     def encode(self, labels: Int[Tensor, " example"], classes: int) -> Tensor:
-        """Turn class indices into targets."""
+        """Encode class indices as targets."""
 
     def check_soft(self, targets: Outputs) -> Tensor:
-        """Return soft targets as this loss takes them, or refuse them."""
+        """Return soft targets as this loss takes them.
+
+        Raises:
+            ExhumeError: when the loss cannot take them.
+        """
         return targets
 
     def outputs(self, data: Dataset) -> int:
-        """Return how many outputs a network trained on ``data`` with this loss has."""
+        """Return the number of outputs of a network trained on ``data`` with this loss."""
         return data.outputs
 
     @final
     def targets(self, data: Dataset, split: Split) -> Tensor:
-        """Return the targets of a split: its soft targets where it has them, else its labels coded for this loss."""
+        """Return the targets of a split: its soft targets where it has them, else its encoded labels."""
         if split.targets is not None:
             return self.check_soft(split.targets)
         return self.encode(split.labels, len(data.classes))
 
 
 def signed_or_centred(labels: Int[Tensor, " example"], classes: int) -> Outputs:
-    """Code two classes as −1 and +1, more as one-hot − 1/C: zero on average over balanced classes.
+    """Encode two classes as −1 and +1, more as one-hot − 1/C, which is zero on average over balanced classes.
 
     >>> signed_or_centred(torch.tensor([0, 1]), 2)
     tensor([[-1.],
@@ -71,17 +75,17 @@ class MeanSquares(Loss):
         return 0.5 * functional.mse_loss(outputs, targets)
 
     def curvature(self, outputs: int) -> float:
-        """A mean over outputs shares the curvature among them."""
+        """Return 1 divided by the number of outputs, since the loss is a mean over them."""
         return 1.0 / outputs
 
     def encode(self, labels: Int[Tensor, " example"], classes: int) -> Tensor:
-        """Code labels as ±1 or as centred one-hot rows."""
+        """Encode labels as ±1 or as centred one-hot rows."""
         return signed_or_centred(labels, classes)
 
 
 @final
 class Huber(Loss):
-    """Half squares near the target, straight lines beyond a distance of one; the mean over examples and outputs."""
+    """Half squares up to a distance of one and linear beyond; the mean over examples and outputs."""
 
     attained = True
 
@@ -90,11 +94,11 @@ class Huber(Loss):
         return functional.huber_loss(outputs, targets)
 
     def curvature(self, outputs: int) -> float:
-        """A mean over outputs shares the curvature among them."""
+        """Return 1 divided by the number of outputs, since the loss is a mean over them."""
         return 1.0 / outputs
 
     def encode(self, labels: Int[Tensor, " example"], classes: int) -> Tensor:
-        """Code labels as ±1 or as centred one-hot rows."""
+        """Encode labels as ±1 or as centred one-hot rows."""
         return signed_or_centred(labels, classes)
 
 
@@ -109,25 +113,25 @@ class BinaryCrossEntropy(Loss):
         return functional.binary_cross_entropy_with_logits(outputs, targets)
 
     def curvature(self, outputs: int) -> float:
-        """Largest at even odds."""
+        """Return the curvature at even odds, where it is largest."""
         return 0.25
 
     def encode(self, labels: Int[Tensor, " example"], classes: int) -> Tensor:
-        """Code labels as 0 and 1."""
+        """Encode labels as 0 and 1."""
         if classes != 2:
-            raise ExhumeError(f"The loss bce is for two classes, the data have {classes}; train with ce.")
+            raise ExhumeError(f"The loss bce is for two classes, the data has {classes}; train with ce.")
         return labels[:, None].float()
 
     def check_soft(self, targets: Outputs) -> Tensor:
-        """Accept probabilities."""
+        """Accept probabilities only."""
         if targets.min() < 0 or targets.max() > 1:
-            raise ExhumeError("The soft targets of these data are not probabilities; train with mse, not bce.")
+            raise ExhumeError("The soft targets of this data are not probabilities; train with mse, not bce.")
         return targets
 
 
 @final
 class CrossEntropy(Loss):
-    """Softmax cross-entropy with one output a class, two classes included."""
+    """Softmax cross-entropy with one output per class, also for two classes."""
 
     attained = False
 
@@ -136,21 +140,21 @@ class CrossEntropy(Loss):
         return functional.cross_entropy(outputs, targets)
 
     def curvature(self, outputs: int) -> float:
-        """Largest at even odds between two classes."""
+        """Return the curvature at even odds between two classes, where it is largest."""
         return 0.5
 
     def encode(self, labels: Int[Tensor, " example"], classes: int) -> Tensor:
-        """Keep class indices."""
+        """Return class indices as they are."""
         return labels.long()
 
     def check_soft(self, targets: Outputs) -> Tensor:
-        """Accept rows of probabilities."""
+        """Accept rows of probabilities only."""
         if targets.shape[1] < 2 or targets.min() < 0 or not torch.allclose(targets.sum(1), targets.new_ones(())):
-            raise ExhumeError("The soft targets of these data are not probabilities; train with mse, not ce.")
+            raise ExhumeError("The soft targets of this data are not probabilities; train with mse, not ce.")
         return targets
 
     def outputs(self, data: Dataset) -> int:
-        """One output a class, so that two classes have two."""
+        """Return one output per class, so that two classes have two."""
         return data.outputs if data.train.targets is not None else len(data.classes)
 
 

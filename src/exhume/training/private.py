@@ -1,53 +1,48 @@
 """Differentially private training through Opacus (the extra ``private``)."""
 
-import math
 import time
 import warnings
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, replace
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field, PositiveFloat, PositiveInt
 from torch import nn
 
 from exhume.core.devices import resolve_device
 from exhume.core.errors import ExhumeError
 from exhume.core.progress import Progress, no_progress
+from exhume.core.settings import settings
 from exhume.models.architecture import Architecture
 from exhume.models.mlp import MLP
 from exhume.records import Dataset, Victim
 from exhume.training.losses import LOSSES
-from exhume.training.prediction import accuracy, predict
-from exhume.training.settings import LossName
+from exhume.training.result import copy_weights, measure_result
+from exhume.training.settings import LossName, Momentum
 
 REPORT_STEPS = 10
+"""Number of steps between two progress reports."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class PrivateTraining:
     """Settings of DP-SGD (Abadi et al. 2016): clipped gradients of single examples, summed, with Gaussian noise.
 
-    Every step sees every example, which suits the small sets that attacks are measured on: nothing is gained there by
-    drawing some of them, and the noise a step needs is shared by all.
+    Every step uses every example. Attacks are measured on small training sets, where sampling gains nothing: the noise
+    per step is shared by all examples.
     """
 
-    epsilon: float
-    """The budget: the likelihood of any outcome changes by at most ``e^ε`` when one example is left out."""
-    delta: float | None = None
-    """The odds of exceeding the budget; None: a tenth of one over the size of the training set."""
-    clip: float = 1.0
-    """The longest gradient a single example may have."""
-    steps: int = 50
-    lr: float = 0.01
-    momentum: float = 0.9
+    epsilon: PositiveFloat
+    """Privacy budget: the likelihood of any outcome changes by at most ``e^ε`` when one example is left out."""
+    delta: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Probability of exceeding the budget; None: 0.1 divided by the size of the training set."""
+    clip: PositiveFloat = 1.0
+    """Largest norm of the gradient of one example."""
+    steps: PositiveInt = 50
+    lr: PositiveFloat = 0.01
+    momentum: Momentum = 0.9
     loss: LossName = "mse"
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("epsilon", "clip", "lr"):
-            if not 0.0 < getattr(self, name) < math.inf:
-                raise ExhumeError(f"A private training needs a positive {name}, not {getattr(self, name)}.")
-        if self.steps < 1:
-            raise ExhumeError(f"A private training needs at least one step, not {self.steps}.")
 
 
 def train_privately(
@@ -63,15 +58,15 @@ def train_privately(
     Args:
         data: what to train on; its offset is subtracted first, so it must be public or part of no claim.
         settings: the budget and how it is spent.
-        model: the architecture; Opacus must know its layers.
+        model: the architecture; Opacus must support its layers.
         device: ``auto`` takes a GPU when there is one.
-        progress: hears where the training stands.
+        progress: a progress callback.
 
     Returns:
         The victim, on the CPU; its ``training`` holds the settings and the noise they came to.
 
     Raises:
-        ExhumeError: when Opacus is not installed or does not know a layer of the model.
+        ExhumeError: when Opacus is not installed or does not support a layer of the model.
     """
     try:
         from opacus import GradSampleModule
@@ -91,7 +86,7 @@ def train_privately(
     if not all(type(layer) in (nn.Linear, nn.Conv2d) or not list(layer.parameters(recurse=False))
                for layer in network.modules()) or ModuleValidator.validate(network):  # fmt: skip
         raise ExhumeError(f"Opacus cannot clip the gradients of every layer of {model}; take a plain MLP or convnet.")
-    initial = {name: weight.detach().cpu().clone() for name, weight in network.state_dict().items()}
+    initial = copy_weights(network)
     noise = get_noise_multiplier(
         target_epsilon=settings.epsilon, target_delta=delta, sample_rate=1.0, steps=settings.steps
     )
@@ -109,7 +104,7 @@ def train_privately(
     for step in range(settings.steps):
         optimiser.zero_grad()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that the inputs need no gradient is meant
+            warnings.simplefilter("ignore")  # Opacus warns that inputs need no gradient, which is intended
             objective(wrapped(inputs), targets).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         if step % REPORT_STEPS == 0 or step + 1 == settings.steps:
@@ -118,7 +113,7 @@ def train_privately(
     victim = Victim(
         architecture=model,
         initial=initial,
-        final={name: weight.detach().cpu().clone() for name, weight in network.state_dict().items()},
+        final=copy_weights(network),
         input_shape=data.input_shape,
         outputs=objective.outputs(data),
         bounds=data.bounds,
@@ -126,12 +121,5 @@ def train_privately(
         dataset=data.name,
         training=training,
     )
-    said = predict(victim, data.train.inputs)
-    result = {
-        "loss": objective(said, targets.cpu()).item(),
-        "accuracy": accuracy(victim, data.train),
-        "steps": settings.steps,
-        "seconds": time.perf_counter() - started,
-        "device": str(where),
-    }
-    return Victim(**{**vars(victim), "result": result})
+    ending = {"steps": settings.steps, "seconds": time.perf_counter() - started}
+    return replace(victim, result=measure_result(victim, data, objective, where) | ending)

@@ -1,4 +1,4 @@
-"""Trainings of the papers whose victims give themselves away by their final weights alone."""
+"""Trainings from papers that recover training data from the final weights alone."""
 
 from typing import Any
 
@@ -16,12 +16,12 @@ def max_margin_recipe(
     published: bool = False,
     model: Architecture | None = None,
 ) -> dict[str, Any]:
-    """Return the arguments of :func:`exhume.train` for a training far past separation.
+    """Return the arguments of :func:`exhume.train` for a training that continues far past separation.
 
-    A small first layer, biases there alone (so that the network is homogeneous), float64, full batches, and a
-    cross-entropy that nothing stops (Haim et al. 2022; Buzaglo et al. 2023). ``published`` has the papers' steps, of
-    which they take a million; by default the same flow is followed in steps a hundred times as long, by momentum 0.9
-    and ten times the learning rate.
+    A small first layer, biases only there (so that the network is homogeneous), float64, full batches, and a
+    cross-entropy without a stopping loss (Haim et al. 2022; Buzaglo et al. 2023). ``published`` takes the papers'
+    million steps. By default the same flow is followed in steps a hundred times as long, through momentum 0.9 and
+    ten times the learning rate.
 
     >>> max_margin_recipe(classes=10)["loss"]
     'ce'
@@ -49,10 +49,11 @@ def weight_decay_recipe(
     lr: float = 0.1,
     model: Architecture | None = None,
 ) -> dict[str, Any]:
-    """Return the arguments of :func:`exhume.train` for a training that weight decay brings to rest.
+    """Return the arguments of :func:`exhume.train` for a training that weight decay brings to a stationary point.
 
-    The start is forgotten at the rate ``lr/(1 − momentum)·weight_decay`` a step, so the steps must be several times its
-    inverse. Without weight decay the loss must be ``bce`` or ``ce``, or the weights stay where they first fit.
+    The initial weights decay at the rate ``lr/(1 − momentum)·weight_decay`` per step, so the number of steps must be
+    several times its inverse. Without weight decay the loss must be ``bce`` or ``ce``, or the weights stay where they
+    first fit the data.
     """
     return {
         "model": model or small_first_layer(width, depth),
@@ -68,5 +69,5 @@ def weight_decay_recipe(
 
 
 def small_first_layer(width: int = 1000, depth: int = 2) -> MLP:
-    """Return the papers' network: a first layer near zero, and no bias above it."""
+    """Return the network of the papers: a first layer near zero, and no bias above it."""
     return MLP(width=width, depth=depth, bias="first", parameterisation="small-first-layer")

@@ -1,22 +1,25 @@
-"""How a network is trained: frozen settings, complete enough to repeat it."""
+"""Settings of a training: frozen, and complete enough to repeat it."""
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args
+from dataclasses import asdict, replace
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from exhume.core.errors import ExhumeError
-from exhume.models.architecture import choose
+from exhume.core.settings import settings
 
 LossName = Literal["mse", "huber", "bce", "ce"]
 Optimiser = Literal["sgd", "adam"]
 Schedule = Literal["fast", "paper"]
 Precision = Literal["float32", "float64"]
+Momentum = Annotated[float, Field(ge=0, lt=1)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class Training:
-    """Settings of a training; what is left at None the schedule decides.
+    """Settings of a training; the schedule decides what is None.
 
     ``paper`` is the schedule of Loo et al. (2023): learning rate ``N·2e-7``, momentum 0.9, 10⁶ steps, stop at a loss of
     1e-10. ``fast`` follows the same gradient flow in large steps: the learning rate is fitted to the network and the
@@ -31,27 +34,27 @@ class Training:
     """Optimiser."""
     schedule: Schedule = "fast"
     """Where settings that are not given come from."""
-    lr: float | None = None
+    lr: NonNegativeFloat | None = None
     """Learning rate."""
-    momentum: float | None = None
+    momentum: Momentum | None = None
     """Momentum of SGD; for Adam, the decay rate of the mean gradient."""
-    momentum_rise: int | None = None
+    momentum_rise: NonNegativeInt | None = None
     """Steps r of a momentum that rises as 1 − r/k with the step k until it reaches the momentum; 0: constant.
 
     A constant momentum overshoots along the steepest directions at once, and leaves the gradient flow there for good.
     One that rises this slowly stays overdamped: by the time it is large, the steep directions have come to rest.
     """
-    batch_size: int | None = None
+    batch_size: PositiveInt | None = None
     """Examples per step; all by default."""
-    weight_decay: float = 0.0
+    weight_decay: NonNegativeFloat = 0.0
     """Weight w of a penalty w/2·‖θ‖², coupled as in torch.optim.SGD and Adam."""
-    steps: int | None = None
+    steps: NonNegativeInt | None = None
     """Largest number of steps."""
-    epochs: int | None = None
+    epochs: NonNegativeInt | None = None
     """Number of passes over the data, instead of steps."""
-    stop_loss: float | None = None
+    stop_loss: NonNegativeFloat | None = None
     """Stop when the training loss is no higher than this; 0: never."""
-    patience: int | None = None
+    patience: NonNegativeInt | None = None
     """Stop when this many steps did not lower the loss, penalty included, by a thousandth; 0: never."""
     linearised: bool = False
     """Train the first-order expansion around the initial weights.
@@ -63,37 +66,21 @@ class Training:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        words = {"loss": LossName, "optimiser": Optimiser, "schedule": Schedule, "precision": Precision}
-        for name, kind in words.items():
-            choose(name, getattr(self, name), get_args(kind))
         if self.steps is not None and self.epochs is not None:
             raise ExhumeError("Give a training either steps or epochs, not both.")
-        for name, least in (
-            ("lr", 0.0),
-            ("batch_size", 1),
-            ("steps", 0),
-            ("epochs", 0),
-            ("weight_decay", 0.0),
-            ("momentum_rise", 0),
-        ):
-            value = getattr(self, name)
-            if value is not None and not least <= value < math.inf:
-                raise ExhumeError(f"A training needs a {name} of at least {least:g}, not {value}.")
-        if self.momentum is not None and not 0.0 <= self.momentum < 1.0:
-            raise ExhumeError(f"A training needs a momentum from 0 to below 1, not {self.momentum}.")
 
     @property
     def has_closed_form(self) -> bool:
-        """Whether the end of this training can be written down instead of walked to."""
+        """Whether the final weights of this training can be computed without steps."""
         plain = self.optimiser == "sgd" and self.batch_size is None and self.weight_decay == 0.0
         return self.linearised and self.loss == "mse" and plain
 
-    def resolved(self, *, examples: int, fast_lr: Callable[[], float]) -> "Training":
-        """Return the same training with nothing left to decide, for so many examples.
+    def resolve(self, *, examples: int, fast_lr: Callable[[], float]) -> "Training":
+        """Return the same training with every setting decided.
 
         Args:
             examples: the size of the training set.
-            fast_lr: finds the learning rate of the fast schedule for this network and these data, if that is needed.
+            fast_lr: computes the learning rate of the fast schedule for this network and data; called where needed.
         """
         from exhume.training.losses import LOSSES  # loads torch, which settings alone do not need
 
@@ -104,11 +91,11 @@ class Training:
             steps = self.epochs * math.ceil(examples / (batch_size or examples))
         elif steps is None and paper:
             steps = 1_000_000
-        elif steps is None and not self.has_closed_form:  # which costs the same for any time, so takes what it needs
+        elif steps is None and not self.has_closed_form:  # which costs the same for any time, so it needs no limit
             steps = 20_000
         stop_loss = 1e-10 if paper or LOSSES[self.loss].attained else 1e-3
         momentum, rise = (0.9, 0) if paper or self.optimiser == "adam" else (0.9 if batch_size else 0.99, 32)
-        if self.momentum is not None:  # asked for, so meant as it stands
+        if self.momentum is not None:
             momentum, rise = self.momentum, 0
         return replace(
             self,
@@ -123,12 +110,12 @@ class Training:
         )
 
     def momentum_at(self, step: int) -> float:
-        """Return the momentum of a step, the first being 0; for resolved settings."""
+        """Return the momentum of a step, counted from 0; for resolved settings."""
         momentum, rise = self.momentum or 0.0, self.momentum_rise or 0
         return min(momentum, max(0.0, 1.0 - rise / (step + 1))) if rise else momentum
 
     def flow_time(self) -> float:
-        """Return how far the steps follow the gradient flow, ``lr/(1 − momentum)`` each; for resolved settings."""
+        """Return the time on the gradient flow after all steps, ``lr/(1 − momentum)`` each; for resolved settings."""
         if self.steps is None:
             return math.inf
         return (self.lr or 0.0) * math.fsum(1.0 / (1.0 - self.momentum_at(step)) for step in range(self.steps))

@@ -1,4 +1,4 @@
-"""How large a step of gradient descent may be."""
+"""The largest stable learning rate of gradient descent."""
 
 import math
 
@@ -12,16 +12,18 @@ from exhume.training.losses import LOSSES, Loss
 from exhume.training.settings import Training
 
 POWER_STEPS = 30
+"""Number of power iterations; the bound has a safety factor, so a few per cent of error do not matter."""
 
 
 def sharpness(network: nn.Module, inputs: Float[Tensor, "example ..."], objective: Loss) -> float:
-    """Return an upper bound of the curvature of the loss by the weights: plain descent is stable up to 2 over it.
+    """Return an upper bound of the curvature of the loss in the weights; descent is stable below ``2/curvature``.
 
-    For a network near linear in its weights that is the curvature of the loss by the outputs times the largest
-    eigenvalue of the tangent kernel, over the number of examples; power iteration finds it without forming the kernel.
+    For a network that is nearly linear in its weights, this is the curvature of the loss in the outputs times the
+    largest eigenvalue of the tangent kernel, divided by the number of examples. Power iteration finds the eigenvalue
+    without forming the kernel.
     """
     weights = {name: weight.detach() for name, weight in network.state_dict().items()}
-    outputs = _outputs(network, inputs)
+    outputs = _count_outputs(network, inputs)
     duals = torch.randn(len(inputs), outputs, generator=torch.Generator().manual_seed(0)).to(inputs)
     eigenvalue = 0.0
     for _ in range(POWER_STEPS):
@@ -34,20 +36,20 @@ def sharpness(network: nn.Module, inputs: Float[Tensor, "example ..."], objectiv
     return objective.curvature(outputs) * eigenvalue / len(inputs)
 
 
-def _outputs(network: nn.Module, inputs: Tensor) -> int:
+def _count_outputs(network: nn.Module, inputs: Tensor) -> int:
     return compute_outputs(network, network.state_dict(), inputs[:1]).shape[1]
 
 
 def fast_lr(network: nn.Module, inputs: Float[Tensor, "example ..."], settings: Training) -> float:
-    """Return the learning rate of the fast schedule: near the gradient flow, and safe if the kernel grows.
+    """Return the learning rate of the fast schedule: close to the gradient flow, and stable if the kernel grows.
 
-    Steps of 0.3 over the sharpness follow the flow. Where weights start small or grow for ever the sharpness grows with
-    them, so there is an upper bound too, in proportion to how the loss and the layers scale gradients down.
+    Steps of ``0.3/sharpness`` follow the flow. Where weights start small or grow without limit, the sharpness grows
+    with them, so there is an upper bound too, in proportion to how the loss and the layers scale gradients down.
     """
     if settings.optimiser == "adam":
         return 1e-3
     objective = LOSSES[settings.loss]
     steepest = sharpness(network, inputs, objective) + settings.weight_decay
     scales = [layer.weight_scale**2 for layer in network.modules() if isinstance(layer, ScaledLinear)]
-    bound = 0.1 / objective.curvature(_outputs(network, inputs)) if objective.attained else 0.01
+    bound = 0.1 / objective.curvature(_count_outputs(network, inputs)) if objective.attained else 0.01
     return min(0.3 / max(steepest, 1e-30), bound / max(scales, default=1.0))

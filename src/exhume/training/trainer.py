@@ -1,9 +1,8 @@
-"""Train a network and keep both ends of the training."""
+"""Train a network and keep its initial and final weights."""
 
 import copy
 import math
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,16 +19,15 @@ from exhume.models.linearised import Linearised
 from exhume.models.mlp import MLP
 from exhume.records import Dataset, Victim
 from exhume.records.record import refuse_misfits
-from exhume.training.descent import Descent
-from exhume.training.lazy import lazily_trained, lazy_flow
+from exhume.training.closed_form import solve_flow, weights_at
+from exhume.training.loop import TrainingLoop
 from exhume.training.losses import LOSSES
-from exhume.training.prediction import accuracy, predict
+from exhume.training.result import copy_weights, measure_result
 from exhume.training.settings import Training
 from exhume.training.step_size import fast_lr
-from exhume.version import __version__
 
 RETRIES = 5
-"""How often a learning rate that nobody asked for is quartered when the training diverges under it."""
+"""Number of times that a learning rate chosen by the fast schedule is quartered when the training diverges."""
 
 
 def train(
@@ -47,8 +45,8 @@ def train(
         data: what to train on; its offset is subtracted first.
         model: the architecture. Its weights are drawn from ``seed`` alone.
         device: ``auto`` takes a GPU when there is one.
-        progress: hears where the training stands.
-        checkpoint: a file to save the state to every half minute, and to continue from when it is there. On a CPU an
+        progress: a progress callback.
+        checkpoint: a file that the state is saved to every half minute, and continued from when it exists. On a CPU an
             interrupted training ends with the same bits as one that was not. A closed form needs none.
         **settings: the fields of :class:`~exhume.training.Training`: ``loss``, ``lr``, ``steps``, ``seed`` and so on.
 
@@ -57,7 +55,7 @@ def train(
         ``train(data, model=victim.architecture, **victim.training)`` repeats it.
 
     Raises:
-        ExhumeError: when settings and data do not fit, or the training diverges; the message says what to change.
+        ExhumeError: when settings and data do not fit, or the training diverges; the message states what to change.
     """
     asked = Training(**settings)
     if len(data.train) == 0:
@@ -73,13 +71,13 @@ def train(
     inputs = data.to_model(data.train.inputs.to(where, dtype))
     generator = torch.Generator().manual_seed(asked.seed)
     network = model.build(data.input_shape, outputs, generator).to(where, dtype)
-    initial = _copied(network.state_dict())
+    initial = copy_weights(network)
 
-    used = asked.resolved(examples=len(inputs), fast_lr=lambda: fast_lr(network, inputs, asked))
+    used = asked.resolve(examples=len(inputs), fast_lr=lambda: fast_lr(network, inputs, asked))
     if used.has_closed_form:
-        result = _solve(network, inputs, targets, used)
+        ending = _solve(network, inputs, targets, used)
     else:
-        descent = Descent(
+        loop = TrainingLoop(
             network=Linearised(network) if used.linearised else network,
             inputs=inputs,
             targets=targets,
@@ -89,14 +87,14 @@ def train(
             retries=RETRIES if asked.lr is None and asked.schedule == "fast" else 0,
         )
         identity = fingerprint(asked.describe() | {"model": model.describe()}, inputs, targets)
-        file = None if checkpoint is None else _resume(descent, Checkpoint(Path(checkpoint), identity))
-        end = descent.run(progress, file)
-        used = descent.settings
-        result = {"steps": descent.step, "ended_by": end, "seconds": descent.seconds}
+        file = None if checkpoint is None else _resume(loop, Checkpoint(Path(checkpoint), identity))
+        ended_by = loop.run(progress, file)
+        used = loop.settings
+        ending = {"steps": loop.step, "ended_by": ended_by, "seconds": loop.seconds}
     victim = Victim(
         architecture=model,
         initial=initial,
-        final=_copied(network.state_dict()),
+        final=copy_weights(network),
         input_shape=data.input_shape,
         outputs=outputs,
         bounds=data.bounds,
@@ -105,38 +103,27 @@ def train(
         dataset=data.name,
         training=used.describe(),
     )
-    said = predict(victim, data.train.inputs)
-    measured = {
-        "loss": objective(said, targets.cpu()).item(),
-        "accuracy": accuracy(victim, data.train),
-        "seconds": time.perf_counter() - started,
-        "device": str(where),
-        "versions": {"exhume": __version__, "torch": str(torch.__version__)},
-    }
-    return replace(victim, result=measured | result)
+    seconds = {"seconds": time.perf_counter() - started}
+    return replace(victim, result=measure_result(victim, data, objective, where) | seconds | ending)
 
 
-def _resume(descent: Descent, file: Checkpoint) -> Checkpoint:
-    """Bring a training to where its file left it, if there is one yet."""
+def _resume(loop: TrainingLoop, file: Checkpoint) -> Checkpoint:
+    """Restore the state that a checkpoint holds, where there is one."""
     saved = file.load()
     if saved is not None:
         with refuse_misfits(file.path, "training"):
-            descent.unpack(*saved)
+            loop.unpack(*saved)
     return file
 
 
 def _solve(network: nn.Module, inputs: Tensor, targets: Tensor, settings: Training) -> dict[str, Any]:
-    """Give the network the weights its linearised training ends with, and return how it ended."""
+    """Give the network the final weights of its linearised training, and return how the training ended."""
     model = copy.deepcopy(network).double()
     weights = {name: weight.detach() for name, weight in model.state_dict().items()}
     wide_inputs, wide_targets = inputs.double(), targets.double()
-    flow = lazy_flow(model, weights, wide_inputs, wide_targets)
+    flow = solve_flow(model, weights, wide_inputs, wide_targets)
     limit = settings.flow_time()
     moment = flow.time_to(settings.stop_loss or 0.0, limit)
-    network.load_state_dict(lazily_trained(model, weights, wide_inputs, flow, moment))
-    end = "loss" if moment < limit else "steps" if math.isfinite(limit) else "convergence"
-    return {"steps": 0, "ended_by": end, "flow_time": moment if math.isfinite(moment) else None}
-
-
-def _copied(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: weight.detach().cpu().clone() for name, weight in weights.items()}
+    network.load_state_dict(weights_at(model, weights, wide_inputs, flow, moment))
+    ended_by = "loss" if moment < limit else "steps" if math.isfinite(limit) else "convergence"
+    return {"steps": 0, "ended_by": ended_by, "flow_time": moment if math.isfinite(moment) else None}

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,10 +18,10 @@ from exhume.models.mlp import MLP
 from exhume.records import AttackerView, Dataset, Reconstruction, Split
 from exhume.studies.metrics import FPR, network_accuracy
 from exhume.studies.ours.defence_report import advice, defence_figure, defence_rows
-from exhume.studies.released import add_noise, quantise, round_weights
 from exhume.studies.study import Study, StudyResult, StudyRun, slug
 from exhume.studies.tasks import load_task
 from exhume.training.private import PrivateTraining, train_privately
+from exhume.training.release import add_noise, quantise_weights, round_weights
 
 BEYOND_CHANCE = 0.01
 """Recoveries count if their probability by chance is below this."""
@@ -145,11 +146,15 @@ def make_defences(settings: DefenceSettings) -> dict[str, Defence]:
         **{f"weight decay {decay:g}": train_otherwise(weight_decay=decay) for decay in settings.decays},
         **{name: train_otherwise(model=model) for name, model in smooth.items()},
         "Adam": train_otherwise(optimiser="adam"),
-        **{f"noise {std:g}": release_changed(lambda v, std=std: add_noise(v, std, 0)) for std in settings.noises},  # type: ignore[misc]
+        **{f"noise {std:g}": release_changed(partial(_add_noise, std=std)) for std in settings.noises},
         "float16": release_changed(lambda view: round_weights(view, torch.float16)),
         "bfloat16": release_changed(lambda view: round_weights(view, torch.bfloat16)),
-        "int8": release_changed(quantise),
+        "int8": release_changed(quantise_weights),
     }
+
+
+def _add_noise(view: AttackerView, std: float) -> AttackerView:
+    return add_noise(view, std, torch.Generator().manual_seed(0))
 
 
 def make_attacks(settings: DefenceSettings) -> dict[str, Attack]:

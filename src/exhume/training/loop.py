@@ -1,4 +1,4 @@
-"""The loop of training: plain steps downhill, stoppable at a loss and resumable to the bit."""
+"""The training loop: gradient steps that stop at a loss and resume bit by bit."""
 
 import math
 import time
@@ -19,27 +19,28 @@ from exhume.training.losses import Loss
 from exhume.training.settings import Training
 
 REPORT_STEPS = 100
-"""How often a training reports where it stands."""
+"""Number of steps between two progress reports."""
 GPU_CHECK_STEPS = 10
-"""How often the loss is read back from a GPU, where every reading makes it wait; elsewhere every step."""
+"""Number of steps between two readings of the loss from a GPU, since each makes it wait; 1 on a CPU."""
 
 
 @dataclass(kw_only=True)
-class Descent:
-    """A training under way: the network, its optimiser and every count that decides what happens next."""
+class TrainingLoop:
+    """A training in progress: the network, its optimiser and every count that decides the next step."""
 
     network: nn.Module
     inputs: Tensor
     targets: Tensor
     objective: Loss
     settings: Training
-    """Resolved, so that nothing is left to decide but, under ``retries``, a smaller learning rate."""
+    """Resolved settings; only the learning rate may still fall, under ``retries``."""
     generator: torch.Generator
-    """Orders the mini-batches."""
+    """Draws the order of mini-batches."""
     retries: int = 0
-    """How often to start over with a quarter of the learning rate when the loss leaves all bounds."""
+    """Number of times to start over with a quarter of the learning rate when the loss diverges."""
     step: int = 0
     first: float = math.inf
+    """Loss before the first step."""
     loss: float = math.inf
     best: float = math.inf
     best_step: int = 0
@@ -47,45 +48,47 @@ class Descent:
     optimiser: torch.optim.Optimizer = field(init=False)
     order: Tensor | None = field(init=False, default=None)
     order_state: Tensor = field(init=False)
-    """The generator before it drew the present order, from which a resumed training draws it again."""
-    start: dict[str, Tensor] = field(init=False)
-    start_order: Tensor = field(init=False)
+    """State of the generator before it drew the current order; a resumed training draws the same order from it."""
+    initial: dict[str, Tensor] = field(init=False)
+    initial_order: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
-        self.start = {name: weight.detach().clone() for name, weight in self.network.state_dict().items()}
-        self.order_state = self.start_order = self.generator.get_state()
-        self.optimiser = self.fresh_optimiser()
+        self.initial = {name: weight.detach().clone() for name, weight in self.network.state_dict().items()}
+        self.order_state = self.initial_order = self.generator.get_state()
+        self.optimiser = self.build_optimiser()
 
-    def fresh_optimiser(self) -> torch.optim.Optimizer:
-        """Return an optimiser without memory."""
+    def build_optimiser(self) -> torch.optim.Optimizer:
+        """Return an optimiser without state."""
         settings = self.settings
-        trained = [weight for weight in self.network.parameters() if weight.requires_grad]
+        parameters = [weight for weight in self.network.parameters() if weight.requires_grad]
         lr, momentum = settings.lr or 0.0, settings.momentum or 0.0
         if settings.optimiser == "adam":
-            return torch.optim.Adam(trained, lr=lr, betas=(momentum, 0.999), weight_decay=settings.weight_decay)
-        return torch.optim.SGD(trained, lr=lr, momentum=momentum, weight_decay=settings.weight_decay)
+            return torch.optim.Adam(parameters, lr=lr, betas=(momentum, 0.999), weight_decay=settings.weight_decay)
+        return torch.optim.SGD(parameters, lr=lr, momentum=momentum, weight_decay=settings.weight_decay)
 
     def run(self, progress: Progress, checkpoint: Checkpoint | None) -> str:
-        """Descend to the end and return what ended it: ``loss``, ``plateau`` or ``steps``."""
+        """Train to the end and return what ended it: ``loss``, ``plateau`` or ``steps``."""
         before, started = self.seconds, time.perf_counter()
         total = self.settings.steps or 0
         while True:
-            inputs, targets = self.batch()
+            inputs, targets = self.next_batch()
             value = self.objective(self.network(inputs), targets)
             end = None
-            if self.at_check():
-                self.loss = value.item() if self.settings.batch_size is None else self.measure()
+            if self.is_check_due():
+                self.loss = value.item() if self.settings.batch_size is None else self.measure_loss()
+                if self.step == 0:
+                    self.first = self.loss
                 if self.has_diverged():
                     self.start_over()
                     continue
-                end = self.end()
+                end = self.find_end()
             if end is not None or self.step % REPORT_STEPS == 0:
                 self.seconds = before + time.perf_counter() - started
                 if checkpoint is not None and (end is not None or checkpoint.due()):
                     checkpoint.save(*self.pack())
                 try:
                     progress("train", total if end else self.step, total, f"loss {self.loss:.1e}")
-                except STOPS:  # raised by the report: here the state is whole, so nothing need be lost
+                except STOPS:  # raised by the report, where the state is complete
                     if checkpoint is not None:
                         checkpoint.save(*self.pack())
                     raise
@@ -100,11 +103,11 @@ class Descent:
 
     @property
     def steps_per_epoch(self) -> int:
-        """How many steps make a pass over the data."""
+        """The number of steps per pass over the data."""
         return math.ceil(len(self.inputs) / (self.settings.batch_size or len(self.inputs)))
 
-    def batch(self) -> tuple[Tensor, Tensor]:
-        """Return the inputs and targets of the present step."""
+    def next_batch(self) -> tuple[Tensor, Tensor]:
+        """Return the inputs and targets of the current step."""
         size = self.settings.batch_size
         if size is None:
             return self.inputs, self.targets
@@ -115,62 +118,60 @@ class Descent:
         chosen = self.order[place * size : (place + 1) * size]
         return self.inputs[chosen], self.targets[chosen]
 
-    def at_check(self) -> bool:
-        """Tell whether the training loss is measured at this step: where it is cheap, and at the very end."""
+    def is_check_due(self) -> bool:
+        """Return whether the training loss is measured at this step: where that is cheap, and at the end."""
         every = self.steps_per_epoch
         if self.settings.batch_size is None and self.inputs.is_cuda:
             every = GPU_CHECK_STEPS
         return self.step % every == 0 or self.step == self.settings.steps
 
     @torch.no_grad()
-    def measure(self) -> float:
+    def measure_loss(self) -> float:
         """Return the loss over all examples."""
         return self.objective(self.network(self.inputs), self.targets).item()
 
     @torch.no_grad()
-    def penalty(self) -> float:
-        """Return what weight decay adds to the loss."""
+    def compute_penalty(self) -> float:
+        """Return the term that weight decay adds to the loss."""
         if self.settings.weight_decay == 0.0:
             return 0.0
-        trained = self.optimiser.param_groups[0]["params"]
-        squares = torch.stack([weight.square().sum() for weight in trained]).sum().item()
+        parameters = self.optimiser.param_groups[0]["params"]
+        squares = torch.stack([weight.square().sum() for weight in parameters]).sum().item()
         return 0.5 * self.settings.weight_decay * squares
 
     def has_diverged(self) -> bool:
-        """Tell whether the loss has left all bounds."""
-        if self.step == 0:
-            self.first = self.loss
+        """Return whether the loss is not finite, or a hundred times the first one."""
         return not math.isfinite(self.loss) or self.loss > 100.0 * max(self.first, 1.0)
 
     def start_over(self) -> None:
-        """Go back to the start with smaller steps, or give up."""
+        """Return to the initial weights with a smaller learning rate, or give up."""
         lr = self.settings.lr or 0.0
         if self.retries == 0:
             steps = count_noun(self.step, "step")
             raise ExhumeError(f"The training diverged after {steps}; lower its learning rate {lr:g}.")
         self.retries -= 1
         self.settings = replace(self.settings, lr=lr / 4.0)
-        self.network.load_state_dict(self.start)
-        self.generator.set_state(self.start_order)
-        self.optimiser = self.fresh_optimiser()
+        self.network.load_state_dict(self.initial)
+        self.generator.set_state(self.initial_order)
+        self.optimiser = self.build_optimiser()
         self.step, self.best, self.best_step, self.order = 0, math.inf, 0, None
 
-    def end(self) -> str | None:
-        """Return what ends the training here, if anything does."""
+    def find_end(self) -> str | None:
+        """Return what ends the training at this step; None: nothing."""
         settings = self.settings
         if settings.stop_loss and self.loss <= settings.stop_loss:
             return "loss"
-        minimised = self.loss + self.penalty()
-        if minimised < 0.999 * self.best:
-            self.best, self.best_step = minimised, self.step
+        objective = self.loss + self.compute_penalty()
+        if objective < 0.999 * self.best:
+            self.best, self.best_step = objective, self.step
         if settings.patience and self.step - self.best_step >= settings.patience:
             return "plateau"
         return "steps" if self.step == settings.steps else None
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Return everything that decides how the training goes on."""
+        """Return everything that decides how the training continues."""
         counts = {name: getattr(self, name) for name in ("step", "best_step", "seconds", "retries")}
-        # As a tensor: losses may be infinite, which JSON cannot say.
+        # As a tensor: losses may be infinite, which JSON cannot hold.
         losses = torch.tensor([self.first, self.loss, self.best], dtype=torch.float64)
         tensors = {"losses": losses, "order": self.order_state} | add_prefix("network", self.network.state_dict())
         for number, state in self.optimiser.state_dict()["state"].items():
@@ -179,7 +180,7 @@ class Descent:
         return counts | {"lr": self.settings.lr}, tensors
 
     def unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        """Go back to where :meth:`pack` was called."""
+        """Restore the state that :meth:`pack` returned."""
         self.settings = replace(self.settings, lr=values["lr"])
         for name in ("step", "best_step", "seconds", "retries"):
             setattr(self, name, values[name])
@@ -187,7 +188,7 @@ class Descent:
         self.order = None
         self.generator.set_state(tensors["order"])
         self.network.load_state_dict(select_prefix(tensors, "network"))
-        self.optimiser = self.fresh_optimiser()
+        self.optimiser = self.build_optimiser()
         memory = select_prefix(tensors, "optimiser")
         numbers = {name.split("/")[0] for name in memory}
         whole = self.optimiser.state_dict()

@@ -10,7 +10,7 @@ from exhume.models.convnet import ConvNet
 from exhume.models.linearised import Linearised
 from exhume.models.mlp import MLP
 from exhume.models.tangent import kernel_blocks
-from exhume.training.lazy import lazily_trained, lazy_flow
+from exhume.training.closed_form import solve_flow, weights_at
 
 ARCHITECTURES = [MLP(width=16, depth=2), MLP(width=16, depth=1, parameterisation="ntk"), ConvNet(channels=3)]
 
@@ -44,20 +44,20 @@ def distance(one, other, start):
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
 def test_finite_time_equals_tiny_steps(architecture, momentum):
     model, weights, inputs, targets = problem(architecture)
-    flow = lazy_flow(model, weights, inputs, targets)
+    flow = solve_flow(model, weights, inputs, targets)
     time = 1.0 / flow.rates[len(flow.rates) // 2].item()  # half of the modes settled, half not
     steps = 200
     slow, loss = walked(model, inputs, targets, lr=time * (1 - momentum) / steps, steps=steps, momentum=momentum)
-    fast = lazily_trained(model, weights, inputs, flow, time)
+    fast = weights_at(model, weights, inputs, flow, time)
     assert distance(fast, slow, weights) < 2e-2  # Euler's method is off by the size of its steps
     assert flow.loss(time) == pytest.approx(loss, rel=5e-2)
 
 
 def test_steps_tend_to_the_closed_form_as_they_shrink():
     model, weights, inputs, targets = problem(ARCHITECTURES[0])
-    flow = lazy_flow(model, weights, inputs, targets)
+    flow = solve_flow(model, weights, inputs, targets)
     time = 1.0 / flow.rates[-2].item()
-    fast = lazily_trained(model, weights, inputs, flow, time)
+    fast = weights_at(model, weights, inputs, flow, time)
     errors = [
         distance(fast, walked(model, inputs, targets, lr=time / steps, steps=steps)[0], weights) for steps in (25, 100)
     ]
@@ -67,11 +67,11 @@ def test_steps_tend_to_the_closed_form_as_they_shrink():
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_infinite_time_is_kernel_regression(architecture):
     model, weights, inputs, targets = problem(architecture)
-    flow = lazy_flow(model, weights, inputs, targets)
+    flow = solve_flow(model, weights, inputs, targets)
     kernel = kernel_blocks(model, weights, inputs).reshape(8, 8)
     expected = torch.linalg.solve(kernel, (targets - model(inputs).detach()).reshape(-1))
     assert torch.allclose(flow.duals(math.inf), expected, rtol=1e-8)
-    final = lazily_trained(model, weights, inputs, flow, math.inf)
+    final = weights_at(model, weights, inputs, flow, math.inf)
     lazy = Linearised(copy.deepcopy(model))
     lazy.module.load_state_dict(final)
     assert torch.allclose(lazy(inputs), targets, atol=1e-9)
@@ -80,7 +80,7 @@ def test_infinite_time_is_kernel_regression(architecture):
 
 def test_time_to_a_loss_is_found_exactly():
     model, weights, inputs, targets = problem(ARCHITECTURES[0])
-    flow = lazy_flow(model, weights, inputs, targets)
+    flow = solve_flow(model, weights, inputs, targets)
     for loss in (1e-2, 1e-6, 1e-12):
         assert flow.loss(flow.time_to(loss, math.inf)) == pytest.approx(loss, rel=1e-6)
     limit = flow.time_to(1e-2, math.inf)
@@ -94,8 +94,8 @@ def test_examples_the_kernel_cannot_tell_apart_are_averaged():
     model, weights, inputs, targets = problem(ARCHITECTURES[0], outputs=1, examples=3)
     inputs[1] = inputs[0]
     targets[:2, 0] = torch.tensor([1.0, 0.0], dtype=torch.float64)
-    flow = lazy_flow(model, weights, inputs, targets)
-    final = lazily_trained(model, weights, inputs, flow, math.inf)
+    flow = solve_flow(model, weights, inputs, targets)
+    final = weights_at(model, weights, inputs, flow, math.inf)
     lazy = Linearised(copy.deepcopy(model))
     lazy.module.load_state_dict(final)
     assert torch.allclose(lazy(inputs)[:2, 0], torch.tensor([0.5, 0.5], dtype=torch.float64), atol=1e-6)
