@@ -1,12 +1,12 @@
-"""How long a step of KIP and RKIP takes, against the same step in plain PyTorch autograd.
+"""Compare the time of a step of KIP and RKIP with the same step in plain PyTorch autograd.
 
-All take the same kernel, the same data, one step of Adam, float32. The plain version is the textbook's: the arc-cosine
-recursion with ``torch.arccos``, one graph from images to loss, ``backward`` and ``torch.optim.Adam``, with everything
-that does not change made once. For RKIP the released code of Loo et al. (2023) makes the kernel and the duals of the
-training set anew at each step; a second baseline does so too. Beside them stand a step in the span of the data, and the
-two matrix products between images that no step in values can do without.
+All use the same kernel, the same data, one step of Adam, and float32. The plain version is that of a textbook: the
+arc-cosine recursion with ``torch.arccos``, one graph from images to loss, ``backward`` and ``torch.optim.Adam``;
+everything constant is computed once. For RKIP the released code of Loo et al. (2023) recomputes the kernel and the
+duals of the training set at each step; a second baseline does so too. Two more rows give a step in the span of the
+data, and the two matrix products between images that every step needs.
 
-    python benchmarks/distillation.py [--out DIR] [--device cpu] [--steps 200]
+    PYTHONPATH=src python benchmarks/distillation.py [--out DIR] [--device cpu] [--steps 200]
 """
 
 import argparse
@@ -26,11 +26,12 @@ from exhume.kernels import InfiniteNTK, add_jitter
 from exhume.optimise import Adam, minimise
 
 CASES = ((20, 100, 784), (20, 500, 784), (20, 500, 3072), (100, 500, 784))
-"""Distilled, training images, pixels."""
+"""Number of distilled images, of training images, and of pixels."""
 JITTER = 1e-5
 
 
 def textbook_kernel(kernel: InfiniteNTK, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Return the tangent kernel by the arc-cosine recursion."""
     size, gain = left.shape[1], float(kernel.width or 1)
     k = left @ right.T / size
     ntk = size * k + kernel.bias_gain
@@ -40,9 +41,9 @@ def textbook_kernel(kernel: InfiniteNTK, left: torch.Tensor, right: torch.Tensor
         scale = (p * q).sqrt()
         angle = torch.arccos((k / scale).clamp(-1 + 1e-6, 1 - 1e-6))
         on = (math.pi - angle) / (2 * math.pi)
-        heard = scale * (torch.sin(angle) + (math.pi - angle) * torch.cos(angle)) / (2 * math.pi)
-        ntk = gain * heard + kernel.bias_gain + ntk * on
-        k, p, q = heard, p / 2, q / 2
+        activation = scale * (torch.sin(angle) + (math.pi - angle) * torch.cos(angle)) / (2 * math.pi)
+        ntk = gain * activation + kernel.bias_gain + ntk * on
+        k, p, q = activation, p / 2, q / 2
     return ntk
 
 
@@ -55,23 +56,24 @@ def textbook_steps(
     *,
     as_released: bool = False,
 ) -> Callable[[int], None]:
+    """Return a function that takes steps by autograd."""
     inputs = start.clone().requires_grad_()
     optimiser = torch.optim.Adam([inputs], lr=method.learning_rate)
 
-    def of_training_set() -> tuple[torch.Tensor, torch.Tensor]:
+    def solve_training_set() -> tuple[torch.Tensor, torch.Tensor]:
         with torch.no_grad():
             train = textbook_kernel(method.kernel, examples, examples)
             alpha = torch.linalg.solve(add_jitter(train, JITTER), answers)
             return alpha, (alpha * (train @ alpha)).sum()
 
-    alpha, constant = of_training_set()
+    alpha, constant = solve_training_set()
 
     def advance(steps: int) -> None:
         nonlocal alpha, constant
         for _ in range(steps):
             optimiser.zero_grad()
             if as_released:
-                alpha, constant = of_training_set()
+                alpha, constant = solve_training_set()
             within = textbook_kernel(method.kernel, inputs, inputs)
             across = textbook_kernel(method.kernel, inputs, examples)
             duals = torch.linalg.solve(add_jitter(within, JITTER), targets)
@@ -92,6 +94,7 @@ def our_steps(
     examples: torch.Tensor,
     answers: torch.Tensor,
 ) -> Callable[[int], None]:
+    """Return a function that takes steps of our distillation."""
     loss = method.loss(examples.double(), answers.double())
     basis = None if method.coordinates == "values" else span_of(torch.cat([examples, start]))
     examples, coordinates = (x if basis is None else x @ basis.T for x in (examples, start))
@@ -106,18 +109,19 @@ def our_steps(
 
 
 def products_alone(start: torch.Tensor, examples: torch.Tensor) -> Callable[[int], None]:
-    everybody = torch.cat([start, examples])
+    """Return a function that takes the matrix products of a step and nothing else."""
+    images = torch.cat([start, examples])
 
     def advance(steps: int) -> None:
         for _ in range(steps):
-            table = start @ everybody.T
-            table @ everybody
+            table = start @ images.T
+            table @ images
 
     return advance
 
 
 def milliseconds(advances: Mapping[str, Callable[[int], None]], steps: int, device: str) -> dict[str, float]:
-    """Return the best of seven measurements of a step, taken in turn, so that a busy moment hits all alike."""
+    """Return the best of seven measurements of a step, taken in turn, so that load slows all alike."""
     best = dict.fromkeys(advances, math.inf)
     for advance in advances.values():
         advance(10)
@@ -167,7 +171,7 @@ def main() -> None:
                 | {"milliseconds": took, "ratios": ratios}
             )
             print(
-                f"{name:5} {size:4} -> {distilled:3} of {pixels:4} pixels, milliseconds a step: ",
+                f"{name:5} {size:4} -> {distilled:3} of {pixels:4} pixels, milliseconds per step: ",
                 ", ".join(f"{name} {time:.2f}" for name, time in took.items()),
                 "; ",
                 ", ".join(f"{name} {ratio:.1f}" for name, ratio in ratios.items()),
@@ -175,9 +179,9 @@ def main() -> None:
                 flush=True,
             )
     machine = torch.cuda.get_device_name() if options.device == "cuda" else platform.processor() or platform.machine()
-    account = {"machine": machine, "threads": torch.get_num_threads(), "torch": torch.__version__, "rows": rows}
+    result = {"machine": machine, "threads": torch.get_num_threads(), "torch": torch.__version__, "rows": rows}
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "distillation.json").write_text(json.dumps(account, indent=2))
+    (options.out / "distillation.json").write_text(json.dumps(result, indent=2))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""How many training inputs the certificate recovers exactly, and in how many seconds, over several seeds.
+"""Measure how many training inputs the certificate recovers exactly, and in how many seconds, over several seeds.
 
-Trains victims with standard dynamics, attacks each from random starts alone, and prints one row a victim: certified,
-exact (largest error below 0.02), false (certified, with a larger error) and seconds. Rows are written
-to ``gate_certificate.json`` as they come.
+Trains victims with standard dynamics, attacks each from random starting points, and prints one row per victim:
+certified, exact (largest error below 0.02), false (certified, with a larger error) and seconds. Rows are written to
+``gate_certificate.json`` as they are measured.
 
-    python benchmarks/gate_certificate.py --data-dir DIR --out DIR [--cases mnist-20,mnist-100] [--seeds 5] [--warm 99]
+    PYTHONPATH=src python benchmarks/gate_certificate.py --data-dir DIR --out DIR [--cases mnist-20] [--seeds 5]
 """
 
 import argparse
@@ -34,6 +34,7 @@ USUAL = "mnist-20,mnist-50,faces-40"
 def measure(
     attack: Attack, case: str, seed: int, device: str, data_dir: str | None, faces: str | None
 ) -> dict[str, object]:
+    """Train one victim, attack it, and compare with the training inputs."""
     source, classes, size, width = CASES[case]
     if source == "faces" and faces is not None:
         source = faces
@@ -63,24 +64,29 @@ def main() -> None:
     parser.add_argument("--cases", default=USUAL)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--warm", type=int, default=0, help="steps of the weight-difference attack to start from")
-    parser.add_argument("--faces", help="the faces as a file, where they cannot be fetched")
+    parser.add_argument(
+        "--warm",
+        type=int,
+        default=0,
+        help="steps of the attack that provides starting points; 0: none",
+    )
+    parser.add_argument("--faces", help="faces as a file, if they cannot be downloaded")
     parser.add_argument("--patience", type=int, default=GateCertificate.patience)
-    asked = parser.parse_args()
-    warm = WeightDifference(steps=asked.warm, midway=0.0) if asked.warm else None
-    attack = GateCertificate(warm_start=warm, patience=asked.patience)
-    asked.out.mkdir(parents=True, exist_ok=True)
-    where = torch.cuda.get_device_name() if torch.cuda.is_available() and asked.device != "cpu" else "CPU"
+    options = parser.parse_args()
+    warm = WeightDifference(steps=options.warm, midway=0.0) if options.warm else None
+    attack = GateCertificate(warm_start=warm, patience=options.patience)
+    options.out.mkdir(parents=True, exist_ok=True)
+    where = torch.cuda.get_device_name() if torch.cuda.is_available() and options.device != "cpu" else "CPU"
     rows: list[dict[str, object]] = []
     columns = ("case", "N", "W", "seed", "rows", "certified", "exact", "false", "largest error", "seconds")
     print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|")
-    for case in asked.cases.split(","):
-        for seed in range(asked.seeds):
-            row = measure(attack, case, seed, asked.device, asked.data_dir, asked.faces)
+    for case in options.cases.split(","):
+        for seed in range(options.seeds):
+            row = measure(attack, case, seed, options.device, options.data_dir, options.faces)
             rows.append(row)
             print("| " + " | ".join(str(value) for value in row.values()) + " |", flush=True)
             summary = {"torch": torch.__version__, "python": platform.python_version(), "device": where, "rows": rows}
-            (asked.out / "gate_certificate.json").write_text(json.dumps(summary, indent=1) + "\n")
+            (options.out / "gate_certificate.json").write_text(json.dumps(summary, indent=1) + "\n")
     print(f"\n{where}, torch {torch.__version__}, {time.strftime('%Y-%m-%d')}")
 
 

@@ -1,8 +1,8 @@
-"""How many training images the attack on infinite width recovers with as many candidates as there are images.
+"""Measure how many training images the attack on infinite width recovers with one candidate per image.
 
-Theorem 1 of Loo et al. (2023): the network is kernel regression and can only be asked. Images have one length.
+Theorem 1 of Loo et al. (2023): the network is kernel regression and can only be queried. All images have one norm.
 
-    python benchmarks/infinite_width.py [--out DIR] [--cases digits-16,digits-20,digits-30,mnist-20] [--seeds 3]
+    PYTHONPATH=src python benchmarks/infinite_width.py [--out DIR] [--cases digits-16,mnist-20] [--seeds 3]
 """
 
 import argparse
@@ -20,7 +20,7 @@ from exhume.evaluation.matching import match
 from exhume.kernels import InfiniteNTK, KernelRegression
 
 RECOVERED = 1e-3
-"""The mean squared error, in pixels, below which an image counts."""
+"""Mean squared error per pixel below which an image counts as recovered."""
 
 
 def measure(source: str, size: int, seed: int) -> dict[str, object]:
@@ -62,13 +62,13 @@ def main() -> None:
             row = measure(source, int(size), seed)
             rows.append(row)
             print(
-                f"{case} seed {seed}: {row['recovered']} of {size}, largest error {row['largest_error']:.1e}, the "
-                f"image that says least makes up {row['least_share']:.1e}, {row['seconds']:.1f} s",
+                f"{case} seed {seed}: {row['recovered']} of {size}, largest error {row['largest_error']:.1e}, least "
+                f"share of an image in the squared norm {row['least_share']:.1e}, {row['seconds']:.1f} s",
                 flush=True,
             )
-    account = {"torch": torch.__version__, "threads": torch.get_num_threads(), "rows": rows}
+    result = {"torch": torch.__version__, "threads": torch.get_num_threads(), "rows": rows}
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "infinite_width.json").write_text(json.dumps(account, indent=2))
+    (options.out / "infinite_width.json").write_text(json.dumps(result, indent=2))
 
 
 if __name__ == "__main__":

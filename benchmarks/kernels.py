@@ -1,6 +1,6 @@
-"""How the empirical tangent kernel gathers around the analytic one as networks grow, and what the analytic one costs.
+"""Measure how the empirical tangent kernel converges to the analytic one with width, and the cost of the latter.
 
-python benchmarks/kernels.py [--out DIR] [--widths 64,256,1024,4096] [--draws 8]
+PYTHONPATH=src python benchmarks/kernels.py [--out DIR] [--widths 64,256,1024,4096] [--draws 8]
 """
 
 import argparse
@@ -28,7 +28,7 @@ def deviation(width: int, draws: int, inputs: torch.Tensor) -> float:
 
 
 def seconds_of_kernel(count: int, pixels: int) -> tuple[float, float]:
-    """Return the seconds of a kernel table, and of the table with its gradient by one side."""
+    """Return the seconds for a kernel matrix, and for the matrix with its gradient with respect to one side."""
     left, right = (torch.randn(count, pixels, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
     started = time.perf_counter()
     table = InfiniteNTK()(left, right)
@@ -57,8 +57,8 @@ def main() -> None:
         costs.append({"inputs": count, "pixels": pixels, "seconds": alone, "with_gradient": both})
         print(f"{count} x {count} inputs of {pixels}: {alone:.3f} s, with gradient {both:.3f} s", flush=True)
     options.out.mkdir(parents=True, exist_ok=True)
-    account = {"torch": torch.__version__, "threads": torch.get_num_threads(), "widths": rows, "costs": costs}
-    (options.out / "kernels.json").write_text(json.dumps(account, indent=2))
+    result = {"torch": torch.__version__, "threads": torch.get_num_threads(), "widths": rows, "costs": costs}
+    (options.out / "kernels.json").write_text(json.dumps(result, indent=2))
 
 
 if __name__ == "__main__":

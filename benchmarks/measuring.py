@@ -1,4 +1,4 @@
-"""How the benchmarks measure: best of alternating rounds, slopes on logarithmic scales, peaks of memory."""
+"""Tools to measure: best time of alternating rounds, exponents of power laws, peak memory."""
 
 import itertools
 import math
@@ -12,17 +12,18 @@ Work = Callable[[], object]
 
 
 def wait(device: str) -> None:
+    """Wait until a GPU has finished its work."""
     if device == "cuda":
         torch.cuda.synchronize()
 
 
 def clock_for(device: str) -> Callable[[], float]:
-    """Return what to measure with: the time this process had, where one thread does all, as others may be at work."""
+    """Return the clock to use: the CPU time of this process if it has one thread, since others may use the machine."""
     return time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
 
 
 def seconds_of(*works: Work, device: str, rounds: int = 3) -> list[float]:
-    """Return the least seconds of each, over rounds that take turns, so that a busy machine is unfair to none."""
+    """Return the least seconds of each work, over rounds in which they take turns, so that load slows all alike."""
     for work in works:
         work()
     best, clock = [math.inf] * len(works), clock_for(device)
@@ -48,7 +49,7 @@ def slope(sizes: Sequence[float], seconds: Sequence[float]) -> float:
 
 
 def peak_megabytes(work: Work, device: str) -> float:
-    """Return by how much the memory of tensors rises at most during the work, as the allocator tells."""
+    """Return the largest increase of tensor memory during the work, in MiB, as the allocator reports it."""
     if device == "cuda":
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
@@ -59,6 +60,6 @@ def peak_megabytes(work: Work, device: str) -> float:
         return (torch.cuda.max_memory_allocated() - before) / 2**20
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as watched:
         work()
-    told = [event for event in watched.profiler.kineto_results.events() if event.name() == "[memory]"]
-    deltas = [event.nbytes() for event in sorted(told, key=lambda event: event.start_ns())]
+    allocations = [event for event in watched.profiler.kineto_results.events() if event.name() == "[memory]"]
+    deltas = [event.nbytes() for event in sorted(allocations, key=lambda event: event.start_ns())]
     return max(itertools.accumulate(deltas), default=0) / 2**20

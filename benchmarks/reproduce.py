@@ -2,7 +2,7 @@
 
     PYTHONPATH=src python benchmarks/reproduce.py max-margin-cifar --preset gpu --out DIR
 
-Studies neither download nor write web pages, so pooch and jinja2 may be missing.
+Studies neither download nor write web pages, so pooch, jinja2 and pydantic may be missing.
 """
 
 import sys

@@ -1,10 +1,10 @@
-"""Victims as strangers train them: PyTorch's default start, pixels left in [0, 1], similar images, a plain loop.
+"""Attack networks trained by other code: default initial weights of PyTorch, pixels in [0, 1], a plain loop.
 
 Nine cases (MNIST 3 against 8, CIFAR-10 cat against dog, faces; full-batch squared error, mini-batch cross-entropy,
-weight decay), each attacked by the certificate from random starts alone. Prints one row a victim and writes
+weight decay), each attacked by the certificate from random starting points. Prints one row per victim and writes
 ``strangers.json``.
 
-    python benchmarks/strangers.py --data-dir DIR --out DIR [--cases mnist-mse,faces-ce] [--seeds 0,1]
+    PYTHONPATH=src python benchmarks/strangers.py --data-dir DIR --out DIR [--cases mnist-mse,faces-ce] [--seeds 0,1]
 """
 
 import argparse
@@ -22,13 +22,13 @@ from exhume.attacks import GateCertificate
 
 SOURCES = {"mnist": ("mnist", ("3", "8")), "cifar": ("cifar-10", ("cat", "dog")), "faces": ("faces", None)}
 LEARNING_RATES = {"mnist": 0.01, "cifar": 0.002, "faces": 0.01}
-"""As large as lets a plain loop with momentum 0.9 settle; CIFAR's inputs are the longest."""
+"""Largest learning rates at which a loop with momentum 0.9 converges; CIFAR-10 has inputs of the largest norm."""
 TRAININGS = ("mse", "ce", "wd")
 SIZE, WIDTH, STEPS, BATCH = 40, 1024, 3000, 8
 
 
-def trained(inputs, labels, training, rate, seed):
-    """Train a network in a loop that shares no code with exhume; return the module and both ends of the training."""
+def train_in_a_loop(inputs, labels, training, rate, seed):
+    """Train without code of exhume; return the module, its initial and final weights, and the loss."""
     torch.manual_seed(seed)
     outputs = 2 if training == "ce" else 1
     model = nn.Sequential(
@@ -62,7 +62,7 @@ def measure(case, seed, device, data_dir, faces):
         source = str(faces)
     data = exhume.load(source, classes=classes, size=SIZE, seed=seed, centre=False, test=0, data_dir=data_dir)
     inputs, labels = data.train.inputs, data.train.labels
-    model, initial, final, loss = trained(inputs, labels, training, LEARNING_RATES[name], seed)
+    model, initial, final, loss = train_in_a_loop(inputs, labels, training, LEARNING_RATES[name], seed)
     view = exhume.AttackerView(
         model=model, initial=initial, final=final, input_shape=data.input_shape, bounds=(0.0, 1.0)
     )
@@ -83,20 +83,20 @@ def measure(case, seed, device, data_dir, faces):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir")
-    parser.add_argument("--faces", type=Path, help="faces as .npz, where the bundled ones cannot be read")
+    parser.add_argument("--faces", type=Path, help="faces as .npz, if the bundled ones cannot be read")
     parser.add_argument("--out", type=Path, default=Path("out/benchmarks"))
     parser.add_argument("--cases", default=",".join(f"{name}-{how}" for name in SOURCES for how in TRAININGS))
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--device", default="cpu")
-    asked = parser.parse_args()
-    asked.out.mkdir(parents=True, exist_ok=True)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
     rows = []
-    for case in asked.cases.split(","):
-        for seed in asked.seeds.split(","):
-            rows.append(measure(case, int(seed), asked.device, asked.data_dir, asked.faces))
+    for case in options.cases.split(","):
+        for seed in options.seeds.split(","):
+            rows.append(measure(case, int(seed), options.device, options.data_dir, options.faces))
             print("| " + " | ".join(str(value) for value in rows[-1].values()) + " |", flush=True)
             summary = {"torch": torch.__version__, "threads": torch.get_num_threads(), "rows": rows}
-            (asked.out / "strangers.json").write_text(json.dumps(summary, indent=1) + "\n")
+            (options.out / "strangers.json").write_text(json.dumps(summary, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""How many images the weight-difference attack recovers, and in how many seconds.
+"""Measure how many images the weight-difference attack recovers, and in how many seconds.
 
-Trains victims with standard dynamics, attacks each, and prints one row an attack: how many training images have a
-matched squared error below 0.01 a pixel ("good") and 0.001 ("fine"), and how many held-out images do ("null", which
-should be 0). Rows are written to ``weight_difference.json`` as they come, so a run that is cut short keeps what it had.
+Trains victims with standard dynamics, attacks each, and prints one row per attack: the number of training images with a
+matched squared error per pixel below 0.01 ("good") and 0.001 ("fine"), and of held-out images below 0.01 ("null",
+which should be 0). Rows are written to ``weight_difference.json`` as they are measured.
 
-    python benchmarks/weight_difference.py --data-dir DIR --out DIR [--cases mnist-100,mnist-200] [--sweep]
+    PYTHONPATH=src python benchmarks/weight_difference.py --data-dir DIR --out DIR [--cases mnist-100] [--sweep]
 """
 
 import argparse
@@ -31,7 +31,7 @@ GOOD, FINE = 0.01, 0.001
 
 @dataclass(frozen=True)
 class Case:
-    """One victim, and what the released code of Loo et al. (2023) reaches on such a one: seconds, good, fine."""
+    """One victim, and the result of the released code of Loo et al. (2023) on such a victim: seconds, good, fine."""
 
     source: str
     size: int
@@ -58,8 +58,8 @@ CASES = {
 USUAL = "mnist-100,mnist-200,cifar-200"
 
 
-def variants(sweep: bool, cuda: bool) -> dict[str, WeightDifference]:
-    """The attacks to compare; the last group only to choose defaults from."""
+def choose_variants(sweep: bool, cuda: bool) -> dict[str, WeightDifference]:
+    """Return the attacks to compare; ``sweep`` adds the settings that defaults were chosen from."""
     chosen = {
         "default": WeightDifference(),
         "midway first": WeightDifference(midway=0.5),
@@ -99,7 +99,7 @@ def variants(sweep: bool, cuda: bool) -> dict[str, WeightDifference]:
     return chosen
 
 
-def count(found: exhume.Reconstruction, data: exhume.Dataset) -> dict[str, int]:
+def count_recovered(found: exhume.Reconstruction, data: exhume.Dataset) -> dict[str, int]:
     """Count recovered training images, and held-out images that look recovered."""
     scale, counts = UnitScale.of(data), {}
     for name, split in (("train", data.train), ("null", data.holdout)):
@@ -113,6 +113,7 @@ def count(found: exhume.Reconstruction, data: exhume.Dataset) -> dict[str, int]:
 def measure(
     name: str, case: Case, attacks: dict[str, WeightDifference], seed: int, options: argparse.Namespace
 ) -> list[dict[str, Any]]:
+    """Train one victim and run every attack on it."""
     data = exhume.load(case.source, classes=case.classes, size=case.size, test=0, seed=seed, data_dir=options.data_dir)
     started = time.perf_counter()
     victim = exhume.train(data, model=exhume.MLP(width=case.width), device=options.device, seed=seed, **case.training)
@@ -133,22 +134,23 @@ def measure(
         }
         try:
             found = attack.run(victim.view(), seed=seed, device=options.device)
-            row |= count(found, data) | {
+            row |= count_recovered(found, data) | {
                 "seconds": found.seconds,
                 "candidates": len(found),
                 "unexplained": float(found.history[-1]) if found.history is not None else None,
                 "milliseconds_a_step": 1e3 * found.seconds / found.diagnostics["steps"],
                 "outcome": found.outcome.value,
             }
-        except Exception as error:  # one attack that fails must not cost the others
+        except Exception as error:  # an attack that fails must not stop the others
             traceback.print_exc()
             row["error"] = f"{type(error).__name__}: {error}"
         rows.append(row)
-        show(row)
+        print_row(row)
     return rows
 
 
-def show(row: dict[str, Any]) -> None:
+def print_row(row: dict[str, Any]) -> None:
+    """Print the result of one attack."""
     if "error" in row:
         print(f"{row['case']:14} {row['variant']:20} {row['error']}", flush=True)
         return
@@ -169,10 +171,10 @@ def main() -> None:
     parser.add_argument("--variants", default=None, help="comma-separated; all by default")
     parser.add_argument("--sweep", action="store_true", help="try the settings that defaults were chosen from")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seeds", type=int, default=1, help="how many, from --seed on")
+    parser.add_argument("--seeds", type=int, default=1, help="number of seeds, starting at --seed")
     options = parser.parse_args()
     cuda = torch.cuda.is_available() and options.device != "cpu"
-    attacks = variants(options.sweep, cuda)
+    attacks = choose_variants(options.sweep, cuda)
     if options.variants is not None:
         attacks = {name: attacks[name] for name in options.variants.split(",")}
     machine = torch.cuda.get_device_name() if cuda else platform.processor() or platform.machine()
@@ -182,7 +184,7 @@ def main() -> None:
     for name, seed in itertools.product(options.cases.split(","), range(options.seed, options.seed + options.seeds)):
         try:
             results["rows"] += measure(name, CASES[name], attacks, seed, options)
-        except Exception:  # a victim that cannot be trained must not cost the others
+        except Exception:  # a victim that cannot be trained must not stop the others
             traceback.print_exc()
         (options.out / "weight_difference.json").write_text(json.dumps(results, indent=2))
 

@@ -1,4 +1,4 @@
-"""The benchmarks: they run, they compare the same mathematics, and what they measure with is right."""
+"""The benchmarks: they run, they compare the same mathematics, and their tools measure correctly."""
 
 import json
 import runpy
@@ -17,28 +17,28 @@ def tools(monkeypatch):
     """The modules beside the benchmarks, as scripts there see them."""
     monkeypatch.syspath_prepend(str(FOLDER))
     import measuring
-    import plain
+    import plain_torch
 
-    return measuring, plain
+    return measuring, plain_torch
 
 
 def test_one_command_measures_everything(tmp_path):
     command = [sys.executable, str(FOLDER / "all.py"), "--preset", "small", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    account = json.loads((tmp_path / "benchmarks.json").read_text())
-    assert "failed" not in account
-    kinds = {row["measurement"] for row in account["rows"]}
+    results = json.loads((tmp_path / "benchmarks.json").read_text())
+    assert "failed" not in results
+    kinds = {row["measurement"] for row in results["rows"]}
     assert kinds == {"step", "kernels", "distillation", "restarts", "memory", "growth", "quality"}
-    assert all(row["ratio"] is not None and row["ours"] > 0 for row in account["rows"])
-    assert len(done.stdout.splitlines()) == 2 + len(account["rows"])
+    assert all(row["ratio"] is not None and row["ours"] > 0 for row in results["rows"])
+    assert len(done.stdout.splitlines()) == 2 + len(results["rows"])
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--only", "step,nothing"], "there is no 'nothing'"),
-        (["--only", ","], "choose of step"),
+        (["--only", ","], "choose from step"),
         pytest.param(
             ["--preset", "gpu"],
             "no CUDA device",
@@ -46,32 +46,37 @@ def test_one_command_measures_everything(tmp_path):
         ),
     ],
 )
-def test_what_cannot_be_measured_is_said_before_anything_is(tmp_path, words, said, monkeypatch, capsys):
+def test_wrong_options_are_refused_before_anything_is_measured(tmp_path, words, message, monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(FOLDER))
     command = runpy.run_path(str(FOLDER / "all.py"))["main"]
     with pytest.raises(SystemExit) as left:
         command([*words, "--out", str(tmp_path / "out")])
     assert left.value.code == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
-WITHOUT_WEB = """
+NUMERICAL_ONLY = """
 import importlib.util, sys
-known, absent = importlib.util.find_spec, {"pooch", "jinja2"}
+known, absent = importlib.util.find_spec, {"pooch", "jinja2", "pydantic"}
 importlib.util.find_spec = lambda name: None if name in absent - set(sys.modules) else known(name)
 import reproduce, strangers, gate_certificate, all
-import jinja2, pooch
-assert not hasattr(pooch, "__file__") and known("pooch").name == "pooch" and known("jinja2").name == "jinja2"
+import jinja2, pooch, pydantic
+assert not hasattr(pooch, "__file__") and not hasattr(pydantic, "__file__")
+assert [known(name).name for name in ("pooch", "jinja2", "pydantic")] == ["pooch", "jinja2", "pydantic"]
+from exhume.attacks import WeightDifference
+assert WeightDifference(steps=7).steps == 7
 """
 
 
-def test_benchmarks_share_the_stand_ins_of_packages_that_are_missing():
-    done = subprocess.run([sys.executable, "-c", WITHOUT_WEB], cwd=FOLDER, capture_output=True, text=True, check=False)
+def test_benchmarks_run_with_stand_ins_for_missing_packages():
+    done = subprocess.run(
+        [sys.executable, "-c", NUMERICAL_ONLY], cwd=FOLDER, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
-def test_peaks_of_memory_are_what_was_allocated(tools):
+def test_the_peak_of_memory_is_the_largest_allocation(tools):
     measuring, _ = tools
 
     def work():
@@ -90,8 +95,8 @@ def test_exponents_are_those_of_power_laws(tools):
 
 
 def test_the_contraction_is_the_kernel_by_hand(tools):
-    _, plain = tools
-    network = plain.softplus_network(5, 4).double()
+    _, plain_torch = tools
+    network = plain_torch.softplus_network(5, 4).double()
     weights = {name: weight.detach() for name, weight in network.state_dict().items()}
     inputs = torch.randn(3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     rows = []
@@ -100,4 +105,16 @@ def test_the_contraction_is_the_kernel_by_hand(tools):
         network(one[None]).sum().backward()
         rows.append(torch.cat([parameter.grad.flatten() for parameter in network.parameters()]))
     jacobian = torch.stack(rows)
-    torch.testing.assert_close(plain.jacobian_contraction(network, weights, inputs), jacobian @ jacobian.T)
+    torch.testing.assert_close(plain_torch.jacobian_contraction(network, weights, inputs), jacobian @ jacobian.T)
+
+
+def test_start_up_is_measured_as_a_ratio_to_an_empty_process(tmp_path, monkeypatch):
+    benchmark = runpy.run_path(str(FOLDER / "start_up.py"))
+    commands = benchmark["COMMANDS"]
+    for name in ("import torch", "import exhume", "exhume reproduce", "exhume reproduce --help"):
+        monkeypatch.delitem(commands, name)
+    benchmark["main"](["--repetitions", "1", "--out", str(tmp_path)])
+    rows = {row["command"]: row for row in json.loads((tmp_path / "start_up.json").read_text())["rows"]}
+    assert list(rows) == ["python -c pass", "exhume --version", "exhume --help"]
+    assert rows["python -c pass"]["ratio"] == 1.0
+    assert all(row["seconds"] >= row["least"] > 0 for row in rows.values())

@@ -36,7 +36,6 @@ def reproduce_command(
     If interrupted, the same command continues with the first missing cell. Studies have no time limit; --preset decides
     how much is measured. A study that cannot run, for example because its data are missing, does not stop the others.
     """
-    from exhume.auditing.run_folder import RunFolder
     from exhume.studies import STUDIES, choose_studies
 
     studies = choose_studies(names or (), STUDIES)
@@ -46,7 +45,8 @@ def reproduce_command(
         console.print_json(descriptions)
         return
 
-    from exhume.studies.study import read_result  # takes seconds to import
+    from exhume.auditing.run_folder import RunFolder  # takes seconds to import
+    from exhume.studies.study import read_result
 
     if preset == "smoke":
         console.note("The preset smoke only checks that studies run; ignore its numbers.")

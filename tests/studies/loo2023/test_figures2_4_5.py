@@ -40,7 +40,7 @@ def test_figures_share_networks(tmp_path, run_smoke):
 
 
 def test_the_papers_observations_hold_in_a_small_grid(tmp_path):
-    grid = replace(SMOKE, sizes=(6, 16), widths=(24, 96), effort=Effort(candidates=3.0, steps=300))
+    grid = replace(SMOKE, sizes=(6, 16), widths=(24, 96), effort=Effort(candidates=3.0, steps=200, stop_loss=1e-4))
     run = StudyRun(folder=tmp_path, device="cpu")
     found = measure_curves(grid, run, (STANDARD, LINEARISED), "small", lambda rows: [
         smaller_is_easier(rows), wider_resolves_more(rows), linearised_is_better(rows),

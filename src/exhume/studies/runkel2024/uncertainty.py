@@ -169,17 +169,17 @@ STUDIES = (
         presets={
             "smoke": Uncertainty(
                 starts=Starts(
-                    source="digits", shrink=1, strangers=60, seeds=1, shares=(0.0, 0.5, 1.0), points=3, rest_steps=5,
+                    source="digits", shrink=1, strangers=60, seeds=1, shares=(0.0, 0.5, 1.0), points=3, rest_steps=3,
                     networks=(
                         Network(
-                            label="affine", depth=0, size=10, train_steps=40, steps=2, newton_steps=3, iterations=20,
+                            label="affine", depth=0, size=10, train_steps=40, steps=2, newton_steps=2, iterations=10,
                         ),
                         Network(label="hidden", depth=1, width=6, size=10, train_steps=40, steps=2, lower_steps=3),
                     ),
                 ),
                 verdicts=Verdicts(
                     tasks=(Task(source="digits", classes="odd-even", size=10, width=256),),
-                    strangers=60, victims=2, plausible=1, restarts=2, steps=100, plausible_steps=3, final_only=2,
+                    strangers=60, victims=2, plausible=1, restarts=2, steps=40, plausible_steps=3, final_only=2,
                     final_width=24, final_shrink=1, final_train_steps=40, final_steps=20,
                 ),
             ),

@@ -1,4 +1,4 @@
-"""The same mathematics as anybody would write it first, in plain PyTorch: what the benchmarks compare with."""
+"""The same mathematics in plain PyTorch, written in the obvious way: the baseline of the benchmarks."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,7 +8,7 @@ from torch.func import functional_call, jacrev, vmap
 
 
 def softplus_network(width: int, inputs: int, outputs: int = 1) -> nn.Sequential:
-    """A network with the names and shapes of ``exhume.MLP(width, depth=2)``, its ReLUs softened."""
+    """Return a network with the shapes of ``exhume.MLP(width, depth=2)`` and softplus in place of ReLU."""
     return nn.Sequential(
         nn.Flatten(),
         nn.Linear(inputs, width), nn.Softplus(beta=10.0),
@@ -30,8 +30,8 @@ def double_backpropagation(
 ) -> Callable[[int], Tensor]:
     """Return a function that takes steps of Adam on ``‖Δ − Σ α ∇f(x)‖²`` plus the soft box, by autograd alone.
 
-    ``sparing`` asks for the gradients of candidates only. Scripts usually call ``backward()`` on the loss instead, and
-    that works out gradients of all weights too, for nothing.
+    ``sparing`` computes the gradients of candidates only. Scripts usually call ``backward()`` on the loss, which
+    computes the unused gradients of all weights too.
     """
     inputs, duals = (part.clone().requires_grad_() for part in start)
     optimiser = torch.optim.Adam([inputs, duals], lr=learning_rate)
@@ -60,7 +60,7 @@ def double_backpropagation(
 
 
 def jacobian_contraction(network: nn.Module, weights: dict[str, Tensor], inputs: Tensor) -> Tensor:
-    """Return the empirical tangent kernel of one output as tutorials of ``torch.func`` have it."""
+    """Return the empirical tangent kernel of one output as in the tutorials of ``torch.func``."""
 
     def output(at: dict[str, Tensor], one: Tensor) -> Tensor:
         return functional_call(network, at, one[None])[0]
