@@ -22,10 +22,17 @@ def unchecked_pydantic() -> dict[str, ModuleType]:
     class ValidationError(Exception):
         """Never raised, since nothing is checked."""
 
+    class InstanceOf:
+        """An annotation that stands for its argument."""
+
+        def __class_getitem__(cls, kind: Any) -> Any:
+            return kind
+
     package = ModuleType("pydantic")
     package.Field = lambda **limits: None  # type: ignore[attr-defined] # only used as annotation
     package.ConfigDict = dict  # type: ignore[attr-defined]
     package.ValidationError = ValidationError  # type: ignore[attr-defined]
+    package.InstanceOf = InstanceOf  # type: ignore[attr-defined]
     package.TypeAdapter = MagicMock()  # type: ignore[attr-defined]
     for prefix in ("Positive", "NonNegative", "Negative", "NonPositive"):
         setattr(package, f"{prefix}Int", int)
