@@ -49,7 +49,7 @@ def test_a_certificate_of_another_attack_proves_what_shows_the_same():
     verdicts = memberships(evidence)
     assert verdicts[0].claimed
     assert verdicts[0].error_rate == 1e-3, "no surer than the run that certifies is as a whole"
-    assert verdicts[0].sentence.startswith("Was in the training set")
+    assert verdicts[0].sentence.startswith("In the training set")
     assert verdicts[1].sentence.startswith("Plausible but unproven: nobody has measured")
 
 

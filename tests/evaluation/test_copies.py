@@ -53,7 +53,7 @@ def test_whole_sets_are_betrayed_beyond_chance_even_under_noise(digits):
     assert found.copied == 0
     assert found.chance < 1e-3
     assert not found.is_safe
-    assert "odds" in found.sentence
+    assert "chance gives as many with probability" in found.sentence
     assert found.to_json()["betrayed_examples"] == found.betrayed > 10
 
 

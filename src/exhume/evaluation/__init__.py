@@ -1,4 +1,4 @@
-"""Evaluation: no number without its null."""
+"""Evaluation: every score on training data, and the same score on held-out data."""
 
 from exhume.evaluation.audit_verdict import lead, verdict
 from exhume.evaluation.belief import Belief, Reliability, learn_belief, reliability

@@ -1,13 +1,13 @@
-"""From what an attacker measures to how often that is right: beliefs learnt where the truth is known, and checked.
+"""Probabilities from scores: calibrate an attacker's score on networks whose training data is known, and check it.
 
-An attacker can train networks of its own on data of its own, attack them, and see which candidates were real. That
-turns any score (how far restarts agree, what the attack leaves unexplained) into a probability with an error bar, which
-holds for other networks as far as they are of the same kind. Whether it does hold is what :func:`reliability` measures,
-on networks that the belief was not learnt from.
+An attacker can train networks on known data, attack them, and see which candidates are real. That turns any score (how
+well restarts agree, the residual of the attack) into a probability with an error bar, which holds for other networks as
+far as they are of the same kind. :func:`reliability` measures whether it holds, on networks that the calibration did
+not use.
 
-Candidates of one network rise and fall together, so counts are worth less than they look: with the network of each
-candidate given as its *group*, error bars are widened by the design effect measured between groups, and the more so the
-fewer groups there are to measure it on.
+Candidates of one network are correlated, so counts are worth less than independent ones. With the network of each
+candidate given as its *group*, error bars are widened by the design effect measured between groups, and more so where
+few groups are available to measure it.
 """
 
 import itertools
@@ -24,25 +24,25 @@ from torch import Tensor
 from exhume.core.errors import ExhumeError
 
 LEVEL = 0.95
-"""Of every error bar here."""
+"""Confidence level of every error bar here."""
 LEAST = 25
-"""Candidates that a block of a belief rests on, at least."""
+"""Least number of candidates per step of a belief."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Belief:
-    """A rising step function from scores to probabilities, each step the fraction of true candidates it was seen on."""
+    """An increasing step function from scores to probabilities: the fraction of true candidates per range of scores."""
 
     cuts: Float[Tensor, " cut"]
-    """Between neighbouring blocks; a score at a cut belongs above it."""
+    """Scores between neighbouring blocks; a score equal to a cut belongs to the block above it."""
     true: Int[Tensor, " block"]
     total: Int[Tensor, " block"]
     design: float = 1.0
-    """By which counts are divided before error bars are drawn; 1 for independent candidates."""
+    """Design effect: counts are divided by it before error bars are computed; 1 for independent candidates."""
 
     def probability(self, scores: Float[Tensor, " candidate"]) -> Float[Tensor, " candidate"]:
-        """Return how likely a candidate with each score is to be true."""
-        # Half a success more than was seen: no finite experience makes a belief certain.
+        """Return the probability that a candidate with each score is true."""
+        # Half a success is added: no finite number of observations makes a candidate certain.
         return ((self.true + 0.5) / (self.total + 1.0)).double()[self._blocks(scores)]
 
     def interval(self, scores: Float[Tensor, " candidate"]) -> Float[Tensor, "candidate 2"]:
@@ -61,7 +61,7 @@ class Belief:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Belief":
-        """Read what :meth:`to_json` returned."""
+        """Read the values that :meth:`to_json` returned."""
         return cls(
             cuts=torch.tensor(values["cuts"], dtype=torch.float64),
             true=torch.tensor(values["true"]),
@@ -82,27 +82,27 @@ def learn_belief(
 ) -> Belief:
     """Learn how often candidates of each score are true.
 
-    Neighbouring scores are pooled into blocks of at least ``least`` candidates, and blocks that would make a higher
-    score less believable are merged (isotonic regression by pooling adjacent violators).
+    Neighbouring scores are pooled into blocks of at least ``least`` candidates. Blocks in which a higher score would be
+    less probable are merged (isotonic regression by pooling adjacent violators).
 
     Args:
-        scores: larger for what the attacker believes more.
-        truth: which candidates were real.
+        scores: larger for candidates that are more likely to be true.
+        truth: which candidates are real.
         groups: the network of each candidate; None: candidates are independent.
-        least: how many candidates a step rests on, at least.
+        least: least number of candidates per step.
     """
     if len(scores) == 0 or not bool(torch.isfinite(scores).all()):
-        raise ExhumeError("A belief is learnt from finite scores of at least one candidate.")
+        raise ExhumeError("A belief is learnt from the finite scores of at least one candidate.")
     order = scores.argsort(stable=True)
     ranked, hits = scores[order].double(), truth[order]
-    blocks: list[tuple[int, int, float]] = []  # true, total, the lowest score
+    blocks: list[tuple[int, int, float]] = []  # true, total, lowest score
     first = 0
     for last in range(1, len(ranked) + 1):
         is_end = last == len(ranked)
         if not is_end and (last - first < least or ranked[last] == ranked[last - 1]):
             continue
         count = int(hits[first:last].sum()), last - first
-        if is_end and count[1] < least and blocks:  # too few to stand alone
+        if is_end and count[1] < least and blocks:  # too few for a block of their own
             before = blocks.pop()
             blocks.append((before[0] + count[0], before[1] + count[1], before[2]))
         else:
@@ -122,42 +122,42 @@ def learn_belief(
 
 @dataclass(frozen=True, kw_only=True)
 class Bin:
-    """Candidates that were given about the same probability."""
+    """Candidates with about the same predicted probability."""
 
     predicted: float
-    """The mean of their probabilities."""
+    """Mean predicted probability."""
     observed: float
-    """The fraction that were true."""
+    """Fraction of true candidates."""
     low: float
     high: float
-    """The error bar of that fraction."""
+    """Error bar of that fraction."""
     true: int
     total: int
     slack: float = 0.0
-    """Half the error bar of the probabilities themselves, which were learnt from finite experience."""
+    """Half the width of the error bar of the predicted probabilities."""
 
     @property
     def holds(self) -> bool:
-        """Whether probability and fraction differ by no more than both their error bars explain."""
+        """Whether prediction and fraction differ by no more than their two error bars explain."""
         towards = self.high - self.observed if self.predicted > self.observed else self.observed - self.low
         return abs(self.predicted - self.observed) <= math.hypot(towards, self.slack)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reliability:
-    """Whether, of candidates given probability p, a fraction p are true."""
+    """Whether, of candidates with predicted probability p, a fraction p is true."""
 
     bins: tuple[Bin, ...]
 
     @property
     def error(self) -> float:
-        """The mean gap between probability and fraction, each bin weighed by its candidates."""
+        """Expected calibration error: mean difference of prediction and fraction, weighted by candidates per bin."""
         total = sum(one.total for one in self.bins)
         return sum(one.total * abs(one.predicted - one.observed) for one in self.bins) / total
 
     @property
     def holding(self) -> int:
-        """How many bins hold what they promise; of twenty, one fails by chance."""
+        """Number of bins whose prediction holds; one in twenty fails by chance."""
         return sum(one.holds for one in self.bins)
 
 
@@ -169,14 +169,14 @@ def reliability(
     bars: Float[Tensor, "candidate 2"] | None = None,
     bins: int = 8,
 ) -> Reliability:
-    """Lay probabilities beside the truth, in bins of about as many candidates each; equal ones stay together.
+    """Compare probabilities with the truth, in bins of about equal size; equal probabilities stay together.
 
     Args:
-        probabilities: that each candidate was given.
-        truth: which of them were real.
+        probabilities: predicted per candidate.
+        truth: which candidates are real.
         groups: the network of each candidate; None: candidates are independent.
-        bars: the error bars of the probabilities (:meth:`Belief.interval`); None: they are meant exactly.
-        bins: how many, at most.
+        bars: the error bars of the probabilities (:meth:`Belief.interval`); None: the probabilities are exact.
+        bins: largest number of bins.
     """
     order = probabilities.argsort(stable=True)
     ranked = probabilities[order]
@@ -190,7 +190,7 @@ def reliability(
         inside = order[first:last]
         given, hits = probabilities[inside], truth[inside]
         true, total = int(hits.sum()), len(inside)
-        # Around the fraction itself: a belief that is wrong about every group must not excuse itself.
+        # Around the observed fraction: a prediction that is wrong for every group must not widen its own error bar.
         spread = torch.full_like(given, true / total)
         design = 1.0 if groups is None else design_effect(spread, hits, groups[inside])
         low, high = interval(true, total, design)
@@ -224,10 +224,10 @@ def interval(true: int, total: int, design: float = 1.0, level: float = LEVEL) -
 def design_effect(
     probabilities: Float[Tensor, " candidate"], truth: Bool[Tensor, " candidate"], groups: Int[Tensor, " candidate"]
 ) -> float:
-    """Return by how much counts must be divided because candidates of one group rise and fall together.
+    """Return the factor by which counts must be divided because candidates of one group are correlated.
 
-    That is how much more the sums over groups vary than those of independent candidates would, at least 1, times what
-    it costs to have measured that on few groups: the square of Student's factor over the normal one.
+    It is the variance of sums over groups relative to that of independent candidates, at least 1, times a correction
+    for few groups: the square of the ratio of the quantiles of Student's and the normal distribution.
     """
     found, place = groups.unique(return_inverse=True)  # type: ignore[no-untyped-call]
     expected = float((probabilities * (1 - probabilities)).sum())

@@ -1,9 +1,9 @@
 """How far training examples stand out from held-out ones.
 
-One score for every example of both sets, small for what was recovered: its distance to the nearest candidate, or that
-distance relative to the nearest other real example. Neither asks which set an example is from, so if the attack knew
-nothing about who was trained on, training and held-out scores are exchangeable and ranks among the held-out ones are
-exact p-values. (Matched distances are not exchangeable: who is matched with whom depends on the rest of the set.)
+Every example of both sets has one score, small where it was recovered: its distance to the nearest candidate, or that
+distance relative to the nearest other real example. Neither depends on which set an example is from. So if the attack
+knows nothing about the training set, training and held-out scores are exchangeable, and ranks among the held-out scores
+are exact p-values. (Matched distances are not exchangeable: which pairs are matched depends on the rest of the set.)
 """
 
 import math
@@ -11,11 +11,13 @@ from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int
+from scipy.stats import hypergeom
 from torch import Tensor
 
 from exhume.records import Calibration, Level
 
 FALSE_POSITIVE_RATES = (0.01, 0.001)
+"""Rates at which recovered examples are counted, as is usual for membership inference."""
 
 
 def calibrate(
@@ -23,7 +25,7 @@ def calibrate(
     holdout: Float[Tensor, " stranger"],
     rates: Sequence[float] = FALSE_POSITIVE_RATES,
 ) -> Calibration | None:
-    """Measure the scores of training examples against those of held-out ones; None when either set is empty."""
+    """Compare the scores of training examples with those of held-out ones; None where either set is empty."""
     if len(train) == 0 or len(holdout) == 0:
         return None
     false_positive_rates, true_positive_rates = roc(train, holdout)
@@ -39,9 +41,9 @@ def calibrate(
 
 
 def p_values(train: Float[Tensor, " example"], null: Float[Tensor, " stranger"]) -> Float[Tensor, " example"]:
-    """Return the p-value of each training example: its rank among the null, itself counted in.
+    """Return the p-value of each training example: its rank among the null, with itself counted.
 
-    The one added to both counts makes it valid at every size: under the null ``P(p <= a) <= a``.
+    The one added to both counts makes it valid for null sets of any size: under the null ``P(p <= a) <= a``.
 
     >>> p_values(torch.tensor([0.5, 3.5]), torch.tensor([1.0, 2.0, 3.0]))
     tensor([0.2500, 1.0000], dtype=torch.float64)
@@ -52,15 +54,15 @@ def p_values(train: Float[Tensor, " example"], null: Float[Tensor, " stranger"])
 def recovered(
     train: Float[Tensor, " example"], null: Float[Tensor, " stranger"], fpr: float
 ) -> Bool[Tensor, " example"]:
-    """Tell which training examples are nearer than all but a fraction ``fpr`` of the null."""
+    """Return which training examples are nearer than all but a fraction ``fpr`` of the null."""
     return _nearer(train, null) <= _allowed(len(null), fpr)
 
 
 def level(train: Float[Tensor, " example"], holdout: Float[Tensor, " stranger"], fpr: float) -> Level:
-    """Count what is recovered at one false-positive rate, with the rate that can be vouched for and the odds of chance.
+    """Count recovered examples at one false-positive rate, with the guaranteed rate and the chance of the count.
 
-    If train and holdout are exchangeable, the count is at least ``n`` exactly when the first ``n + allowed`` of all
-    examples, nearest first, hold ``n`` or more training examples.
+    If train and holdout are exchangeable, the count is at least ``n`` exactly when the nearest ``n + allowed`` of all
+    examples include ``n`` or more training examples.
     """
     count, allowed = int(recovered(train, holdout, fpr).sum()), _allowed(len(holdout), fpr)
     return Level(
@@ -68,18 +70,17 @@ def level(train: Float[Tensor, " example"], holdout: Float[Tensor, " stranger"],
         recovered=count,
         holdout_recovered=int(recovered(holdout, train, fpr).sum()),
         bound=(allowed + 1) / (len(holdout) + 1),
-        chance=odds(count, count + allowed, len(train), len(holdout)),
+        chance=chance_of_count(count, count + allowed, len(train), len(holdout)),
     )
 
 
-def odds(count: int, drawn: int, train: int, holdout: int) -> float:
-    """Return the probability that ``drawn`` of all examples hold ``count`` or more training ones, if drawn blindly.
+def chance_of_count(count: int, drawn: int, train: int, holdout: int) -> float:
+    """Return the probability that ``drawn`` examples, drawn at random, include ``count`` or more training examples.
 
-    >>> round(odds(2, 2, 2, 2), 6)  # both of two, out of two and two
+    >>> round(chance_of_count(2, 2, 2, 2), 6)  # both of two, out of two and two
     0.166667
     """
-    ways = sum(math.comb(train, hit) * math.comb(holdout, drawn - hit) for hit in range(count, drawn + 1))
-    return ways / math.comb(train + holdout, drawn)
+    return float(hypergeom.sf(count - 1, train + holdout, train, drawn))
 
 
 def roc(
@@ -104,7 +105,7 @@ def auc(positive: Float[Tensor, " positive"], negative: Float[Tensor, " negative
 
 
 def _nearer(distances: Float[Tensor, " example"], null: Float[Tensor, " stranger"]) -> Int[Tensor, " example"]:
-    """Count for each distance how many of the null are at most as large."""
+    """Count for each distance how many of the null distances are at most as large."""
     return torch.searchsorted(null.sort().values, distances, right=True)
 
 

@@ -1,4 +1,4 @@
-"""Lay candidates beside examples and score every pair."""
+"""Match candidates with examples and score every pair."""
 
 import torch
 from jaxtyping import Float, Int
@@ -17,7 +17,7 @@ from exhume.evaluation.matching import match
 from exhume.records import Comparison, Split
 
 SLICE = 1024
-"""How many columns of a table of distances are held at once; the whole table of a large data set would not fit."""
+"""Columns of a table of distances computed at once; the whole table of a large data set would not fit in memory."""
 
 
 def compare(
@@ -25,13 +25,13 @@ def compare(
 ) -> Comparison:
     """Match candidates with the examples of a split, and score the pairs in unit values.
 
-    A candidate that holds a value which is not finite takes no part: nothing is near it.
+    A candidate with a value that is not finite is left out: nothing is near it.
     """
     found, examples = scale(candidates.cpu()), scale(split.inputs.cpu())
     distances = squared_distances(found, examples)
     pairs = match(distances, matching)
     curve = paired_squares(found[pairs[:, 0]], examples[pairs[:, 1]])
-    order = curve.argsort(stable=True)  # without the rounding of the table, so almost sorted already
+    order = curve.argsort(stable=True)  # free of the rounding of the table, and so almost sorted already
     pairs = pairs[order]
     a, b = found[pairs[:, 0]], examples[pairs[:, 1]]
     nearest = _nearest(distances.T)

@@ -1,6 +1,6 @@
-"""What several runs know of each candidate together, and the verdict on it: proven, believed at a rate, or unproven.
+"""Evidence about each candidate from several runs, and a verdict on it: proven, claimed at an error rate, or unproven.
 
-Nothing here sees a training example but :func:`are_true`, which is for measuring the rest.
+Only :func:`are_true` uses training examples; it serves to measure the rest.
 """
 
 from collections.abc import Sequence
@@ -22,28 +22,28 @@ from exhume.records.record import Bounds
 Kind = Literal["agreement", "residual", "confidence", "certificate"]
 KINDS: tuple[Kind, ...] = ("agreement", "residual", "confidence", "certificate")
 ERROR_RATE = 0.01
-"""Of wrong claims of membership, above which a belief is too weak to claim anything."""
+"""Largest accepted rate of wrong claims of membership."""
 CERTIFICATE_ERROR = 1e-3
-"""What a run that certifies may get wrong as a whole; no certificate is taken to be surer than that."""
+"""Least error rate of a certificate: the rate at which a whole certifying run may be wrong."""
 FAR = 1e6
-"""Stands for the distance to the nearest proof where there is no proof at all."""
+"""Distance to the nearest proof where there is no proof."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evidence:
-    """What an attacker knows of each candidate, without the truth."""
+    """What an attacker knows about each candidate without the training data."""
 
     inputs: Float[Tensor, "candidate ..."]
     """The candidates of all runs, in pixel units."""
     run: Int[Tensor, " candidate"]
     agreement: Float[Tensor, " candidate"]
-    """The highest correlation with a candidate of another run, from 0 to 1; 0 for one run alone."""
+    """Highest correlation with a candidate of another run, from 0 to 1; 0 for a single run."""
     residual: Float[Tensor, " candidate"]
-    """What the candidate's run leaves unexplained; zero where an attack has no objective."""
+    """Residual of the candidate's run; 0 where the attack has no objective."""
     confidence: Float[Tensor, " candidate"]
-    """The attack's own."""
+    """The attack's own confidence."""
     proof_distance: Float[Tensor, " candidate"]
-    """The mean square to the nearest input with a certificate, in units of the value range; FAR where there is none."""
+    """Mean squared distance to the nearest certified input, in units of the value range; FAR where there is none."""
     proof_p: Float[Tensor, " candidate"]
     """The p-value of that certificate; 1 where there is none."""
 
@@ -51,7 +51,7 @@ class Evidence:
         return len(self.inputs)
 
     def score(self, kind: Kind) -> Float[Tensor, " candidate"]:
-        """Return one kind of evidence as a score that is larger for what is believed more."""
+        """Return one kind of evidence as a score that is larger for more credible candidates."""
         scores = {
             "agreement": self.agreement,
             "residual": -self.residual,
@@ -62,7 +62,7 @@ class Evidence:
 
     @property
     def is_proven(self) -> Bool[Tensor, " candidate"]:
-        """Which candidates show an input that carries a certificate."""
+        """Which candidates show a certified input."""
         return self.proof_distance < GOOD
 
 
@@ -72,11 +72,11 @@ def gather(
     bounds: Bounds | None = (0.0, 1.0),
     certificates: Sequence[Reconstruction] = (),
 ) -> Evidence:
-    """Gather what runs from independent starts, and certificates of any attack on the same network, say together.
+    """Gather the evidence of runs from independent starts, and of certificates of any attack on the same network.
 
     Args:
-        runs: what one attack found from different starts or seeds.
-        bounds: the range of an input value, in which distances are measured; None: as they are.
+        runs: results of one attack from different starts or seeds.
+        bounds: the range of an input value, which is the unit of distances; None: no rescaling.
         certificates: reconstructions whose certified inputs count as proofs; those of ``runs`` always do.
     """
     if not runs:
@@ -103,7 +103,7 @@ def gather(
 
 
 def are_true(inputs: Float[Tensor, "candidate ..."], data: Dataset) -> Bool[Tensor, " candidate"]:
-    """Tell which candidates show a training example: a good match, and nearer than any held-out example is."""
+    """Return which candidates show a training example: a good match, and nearer than any held-out example."""
     scale = UnitScale.of(data)
     trained, held_out = (nearest_squares(inputs, split, scale) for split in (data.train, data.holdout))
     return (trained < GOOD) & (trained < held_out)
@@ -112,7 +112,7 @@ def are_true(inputs: Float[Tensor, "candidate ..."], data: Dataset) -> Bool[Tens
 def nearest_squares(
     inputs: Float[Tensor, "candidate ..."], split: Split, scale: UnitScale
 ) -> Float[Tensor, " candidate"]:
-    """Return the mean square from each candidate to the nearest example of a split, in unit values."""
+    """Return the mean squared distance from each candidate to the nearest example of a split, in unit values."""
     if len(split) == 0:
         return torch.full((len(inputs),), torch.inf, dtype=torch.float64)
     return squared_distances(scale(inputs), scale(split.inputs)).amin(1) / inputs[0].numel()
@@ -123,24 +123,24 @@ class Membership:
     """The verdict on one candidate."""
 
     claimed: bool
-    """Whether it is said to have been in the training set."""
+    """Whether the candidate is claimed to be in the training set."""
     probability: float | None
-    """That it was, as far as anybody has measured; None: nobody has."""
+    """Measured probability that it is in the training set; None: not measured."""
     low: float | None = None
     high: float | None = None
-    """The error bar of that probability."""
+    """Error bar of that probability."""
     error_rate: float | None = None
-    """How often such a claim is wrong, at most; None where nothing is claimed."""
+    """Largest rate at which such claims are wrong; None without a claim."""
     basis: str
-    """What the verdict rests on: ``certificate``, a kind of evidence, or ``nothing``."""
+    """Basis of the verdict: ``certificate``, a kind of evidence, or ``nothing``."""
 
     @property
     def sentence(self) -> str:
-        """The verdict in plain words."""
+        """The verdict as a sentence."""
         if self.claimed:
-            return f"Was in the training set (by {self.basis}; such a claim is wrong in {self.error_rate:.1%} at most)."
+            return f"In the training set (by {self.basis}; at most {self.error_rate:.1%} of such claims are wrong)."
         if self.probability is None or self.low is None or self.high is None:
-            return "Plausible but unproven: nobody has measured how often such candidates are real."
+            return "Plausible but unproven: it was not measured how often such candidates are real."
         return (
             f"Plausible but unproven: of candidates like it {self.probability:.0%} ({self.low:.0%} to {self.high:.0%}) "
             "were in a training set."
@@ -150,16 +150,16 @@ class Membership:
 def memberships(
     evidence: Evidence, belief: Belief | None = None, kind: Kind = "agreement", *, error_rate: float = ERROR_RATE
 ) -> list[Membership]:
-    """Say of each candidate whether it was in the training set, and how often such a verdict is wrong.
+    """Return for each candidate whether it is claimed to be in the training set, and how often such claims are wrong.
 
-    A certificate is a proof, at its own error rate. Without one a claim needs a belief, learnt on networks whose data
-    were known, whose error bar lies above ``1 − error_rate``. Everything else is plausible but unproven.
+    A certificate is a proof, at its own error rate. Without one, a claim needs a belief, learnt on networks with known
+    data, whose error bar lies above ``1 − error_rate``. Everything else is plausible but unproven.
 
     Args:
-        evidence: what the attacker knows.
-        belief: of the scores of one kind; None: nothing was measured.
-        kind: which scores the belief is about.
-        error_rate: of wrong claims that is still acceptable.
+        evidence: what the attacker knows about each candidate.
+        belief: probabilities of one kind of score; None: not measured.
+        kind: the kind of score that the belief is about.
+        error_rate: largest accepted rate of wrong claims.
     """
     scores = evidence.score(kind)
     chances = None if belief is None else belief.probability(scores).tolist()
@@ -190,7 +190,7 @@ def memberships(
 
 
 def _p_values(found: Reconstruction) -> Float[Tensor, " candidate"]:
-    """Return the p-values of certificates, none of them below what the whole run may get wrong."""
+    """Return the p-values of certificates, none below the error rate of the whole run."""
     least = torch.full((len(found),), CERTIFICATE_ERROR, dtype=torch.float64)
     return least if found.p_values is None else torch.maximum(found.p_values.double(), least)
 

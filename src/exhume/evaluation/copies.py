@@ -1,11 +1,11 @@
-"""Which examples of a synthetic set are copies of training examples, and what does the set betray beyond copies?
+"""Which examples of a synthetic set are copies of training examples, and what else does the set reveal about them?
 
-A distilled image may look like its class without betraying anybody. It is a *copy* of a training example when it shows
-it (a mean squared error below 0.01, and below half of what the mean of all real examples has), is nearer to it than any
-other real example is, and nearer for its surroundings than all but 1 % of held-out examples, which nobody can have
-copied. It *shows through noise* when the same holds once
-the tenth of its values that fit worst is left out. Copies aside, training examples may be nearer to the set than
-held-out ones are: how many are below the cut of 1 % is compared with what chance allows.
+A distilled image may look like its class without revealing a training example. It is a *copy* of one when three
+conditions hold: it shows the example (a mean squared error below 0.01, and below half of that of the mean of all real
+examples); it is nearer to the example than any other real example is; and that ratio of distances is below those of all
+but 1 % of the held-out examples, which cannot have been copied. A training example *shows through noise* when the same
+holds after the tenth of the values that fit worst is left out. Apart from copies, training examples may be nearer to
+the set than held-out ones are: the number below the cut of 1 % is compared with chance.
 """
 
 from dataclasses import dataclass
@@ -25,75 +25,76 @@ from exhume.records import Calibration, Dataset, Split
 from exhume.records.comparison import GOOD
 
 COPY_FPR = 0.01
+"""False-positive rate on held-out examples at which an example counts as a copy."""
 NEARER_THAN_ANY = 1.0
-"""A copy is nearer to its original than the nearest other real example is: a ratio of distances below one."""
-LEFT_OUT = 0.1
-"""The share of an example's values that noise may have spoilt."""
-MORE_THAN_THE_MEAN = 0.5
-"""A copy leaves less unsaid than this share of what the mean of all leaves unsaid: a faint image is near to any faint
-photograph, and shows none."""
-SURELY = 1e-3
-"""Odds of chance below which a set is said to betray its training examples."""
+"""Ratio of the distances to the copy and to the nearest other real example, below which a copy is possible."""
+NOISE_SHARE = 0.1
+"""Share of an example's values that noise may have replaced."""
+BETTER_THAN_MEAN = 0.5
+"""Largest squared error of a copy, as a share of that of the mean of all real examples. A faint image is near to any
+faint photograph without showing it."""
+BEYOND_CHANCE = 1e-3
+"""Probability by chance below which a set is said to reveal its training examples."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Copies:
-    """Who was copied, who is betrayed, and how sure that is."""
+    """Which training examples were copied or are revealed, and how certain that is."""
 
     size: int
-    """How many synthetic examples there are."""
+    """Number of synthetic examples."""
     training_size: int
     pairs: Int[Tensor, "copy 2"]
-    """Synthetic example and the training example it copies, the nearest pair first."""
+    """Synthetic example and the training example that it copies, nearest pair first."""
     distances: Float[Tensor, " copy"]
-    """Squared and summed over values, of each pair, in units of the value range."""
+    """Squared distance per pair, summed over values, in units of the value range."""
     shown: Int[Tensor, "shown 2"]
-    """As ``pairs``, for examples that show through noise; copies included."""
+    """As ``pairs``, for examples that show through noise, copies included."""
     held_out_copies: int
-    """Synthetic examples that would be copies of held-out examples by the same measure: a control, 0 as a rule."""
+    """Synthetic examples that the same conditions make copies of held-out examples: a control, usually 0."""
     held_out_shown: int
     """The same control for examples that show through noise."""
     nearest: Int[Tensor, " synthetic"]
-    """Of each synthetic example, the nearest training example, copied or not."""
+    """The nearest training example of each synthetic example, copied or not."""
     calibration: Calibration | None
-    """Of the distance from each training example to the nearest synthetic one over that to the nearest other real one;
-    None where nothing is held out."""
+    """Calibration of each training example's distance to the nearest synthetic example, relative to that to the nearest
+    other real one; None without a hold-out set."""
 
     @property
     def copied(self) -> int:
-        """How many training examples were copied."""
+        """Number of training examples that were copied."""
         return len(set(self.pairs[:, 1].tolist()))
 
     @property
     def copying(self) -> int:
-        """How many synthetic examples are copies."""
+        """Number of synthetic examples that are copies."""
         return len(self.pairs)
 
     @property
     def betrayed(self) -> int:
-        """How many training examples are nearer, for their surroundings, than all but 1 % of held-out ones."""
+        """Number of training examples whose relative distance is below those of all but 1 % of held-out ones."""
         return 0 if self.calibration is None else self.calibration.level(COPY_FPR).recovered
 
     @property
     def chance(self) -> float:
-        """The odds of betraying so many if training examples were no nearer than held-out ones."""
+        """Probability of as many revealed examples if training examples were no nearer than held-out ones."""
         return 1.0 if self.calibration is None else self.calibration.level(COPY_FPR).chance
 
     @property
     def is_safe(self) -> bool:
-        """Whether nobody is copied, shows through noise or is betrayed beyond chance; never known without a null."""
+        """Whether nothing is copied, shows through noise or is revealed beyond chance; False without a hold-out set."""
         unseen = len(self.shown) <= self.held_out_shown
-        return self.calibration is not None and self.copied == 0 and unseen and self.chance >= SURELY
+        return self.calibration is not None and self.copied == 0 and unseen and self.chance >= BEYOND_CHANCE
 
     @property
     def sentence(self) -> str:
         """The finding in a sentence or two."""
         if self.calibration is None:
-            return "Nothing is held out, so nobody can say what is a copy and what only looks like one."
+            return "There is no hold-out set, so copies cannot be told from examples that only look alike."
         whole = f"{self.betrayed} of {self.training_size} training examples lie nearer than 99 % of held-out ones"
         beyond = (
-            f"{whole}, with odds of {self.chance:.0e} by chance."
-            if self.chance < SURELY
+            f"{whole}; chance gives as many with probability {self.chance:.0e}."
+            if self.chance < BEYOND_CHANCE
             else f"{whole}, which chance explains."
         )
         more = len(self.shown) - self.copying
@@ -107,7 +108,7 @@ class Copies:
         return f"{copies}{through}. {beyond}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the finding for machines."""
+        """Return the finding as JSON values."""
         finding = {
             "distilled": self.size,
             "training_size": self.training_size,
@@ -130,23 +131,23 @@ class Copies:
 
 
 def find_copies(distilled: Dataset, data: Dataset) -> Copies:
-    """Find what ``distilled`` betrays of the training examples of ``data``, against its held-out examples.
+    """Find what ``distilled`` reveals about the training examples of ``data``, with its held-out examples as control.
 
     Raises:
-        DataError: when the two are not of one shape.
+        DataError: when the two do not have the same input shape.
     """
     if distilled.input_shape != data.input_shape:
         raise DataError(f"Inputs of shape {distilled.input_shape} cannot be copies of inputs of {data.input_shape}.")
     scale = UnitScale.of(data)
     made, size = distilled.train.inputs, len(data.train)
-    everybody = torch.cat([data.train.inputs, data.holdout.inputs])
-    ratios = example_distances(made, everybody, scale) / neighbour_distances(everybody, scale)
-    ratios = ratios.nan_to_num(torch.inf)  # of two equal examples nobody can say which one was copied
-    mine, theirs = ratios[:size], ratios[size:]
-    mean = scale(everybody).mean(0)
+    examples = torch.cat([data.train.inputs, data.holdout.inputs])
+    ratios = example_distances(made, examples, scale) / neighbour_distances(examples, scale)
+    ratios = ratios.nan_to_num(torch.inf)  # 0/0: of two equal examples it is undecided which one was copied
+    trained, held_out = ratios[:size], ratios[size:]
+    mean = scale(examples).mean(0)
     ours, control = (
-        _resemblance(made, data.train, mine, theirs, scale, mean),
-        _resemblance(made, data.holdout, theirs, mine, scale, mean),
+        _resemblance(made, data.train, trained, held_out, scale, mean),
+        _resemblance(made, data.holdout, held_out, trained, scale, mean),
     )
     return Copies(
         size=len(made),
@@ -157,13 +158,13 @@ def find_copies(distilled: Dataset, data: Dataset) -> Copies:
         held_out_copies=int(control.is_copy.sum()),
         held_out_shown=int(control.is_shown.sum()),
         nearest=ours.nearest,
-        calibration=calibrate(mine, theirs),
+        calibration=calibrate(trained, held_out),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Resemblance:
-    """Of each synthetic example: the nearest of a split, how near, and what that makes it."""
+    """The nearest example of a split for each synthetic example, its distance, and whether it is a copy."""
 
     nearest: Int[Tensor, " synthetic"]
     distances: Float[Tensor, " synthetic"]
@@ -188,23 +189,23 @@ def _resemblance(
     mean: Float[Tensor, "..."],
 ) -> _Resemblance:
     if len(split) == 0 or len(null) == 0:
-        nobody = torch.zeros(len(made), dtype=torch.bool)
+        none = torch.zeros(len(made), dtype=torch.bool)
         return _Resemblance(
             nearest=torch.full((len(made),), -1),
             distances=torch.full((len(made),), torch.inf, dtype=torch.float64),
-            is_copy=nobody,
-            is_shown=nobody,
+            is_copy=none,
+            is_shown=none,
         )
     beside = compare(made, split, scale)
     nearest = beside.nearest_examples
     stands_out = (recovered(ratios, null, COPY_FPR) & (ratios < NEARER_THAN_ANY))[nearest]
     shown = scale(split.inputs)[nearest]
-    errors, unsaid = ((shown - said).flatten(1).square().sort(1).values for said in (scale(made), mean))
-    kept = max(1, round((1.0 - LEFT_OUT) * errors.shape[1]))
+    errors, of_mean = ((shown - guess).flatten(1).square().sort(1).values for guess in (scale(made), mean))
+    kept = max(1, round((1.0 - NOISE_SHARE) * errors.shape[1]))
 
     def shows(count: int) -> Bool[Tensor, " synthetic"]:
         error = errors[:, :count].mean(1)
-        return (error < GOOD) & (error < MORE_THAN_THE_MEAN * unsaid[:, :count].mean(1))
+        return (error < GOOD) & (error < BETTER_THAN_MEAN * of_mean[:, :count].mean(1))
 
     is_copy = stands_out & shows(errors.shape[1])
     return _Resemblance(

@@ -1,4 +1,4 @@
-"""How far two inputs are apart: distances between all pairs, and scores of pairs already made.
+"""Distances between inputs: tables of all pairs, and scores of matched pairs.
 
 Everything here works in *unit values*, where the range of an image value (or the deviation of a table's column) is one,
 and in float64.
@@ -15,19 +15,19 @@ from exhume.core.correlation import standardise
 from exhume.records import Dataset
 
 SSIM_WINDOW = 7
-"""Of structural similarity, as in most papers; smaller images take the largest odd window that fits."""
+"""Window of structural similarity in pixels, as in most papers; smaller images take the largest odd one that fits."""
 
 
 @dataclass(frozen=True)
 class UnitScale:
-    """Turns inputs into unit values: ``(inputs - origin) / spread``."""
+    """Converts inputs into unit values: ``(inputs - origin) / spread``."""
 
     origin: Float[Tensor, "..."]
     spread: Float[Tensor, "..."]
 
     @classmethod
     def of(cls, data: Dataset) -> "UnitScale":
-        """Take the range of values where there is one, else each column's mean and standard deviation.
+        """Use the range of values where there is one, else each column's mean and standard deviation.
 
         The columns are measured on training and held-out examples together, so that neither set is favoured.
         """
@@ -54,7 +54,7 @@ def squared_distances(
     a, b = a.flatten(1), b.flatten(1)
     if len(a) == 0 or len(b) == 0:
         return a.new_zeros(len(a), len(b))
-    centre = b.mean(0)  # what both have in common would only cost digits in the difference below
+    centre = b.mean(0)  # the common part would only cost digits in the difference below
     a, b = a - centre, b - centre
     return ((a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T).clamp(min=0)
 

@@ -1,4 +1,4 @@
-"""Which candidate is which example: one-to-one matchings of a table of distances."""
+"""One-to-one matchings of candidates and examples, from a table of distances."""
 
 import numpy as np
 import torch

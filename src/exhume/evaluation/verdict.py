@@ -1,46 +1,46 @@
-"""The audit in a sentence."""
+"""The verdict on one attack: a finding, and the sentences that state it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from exhume.core.text import count_noun
-from exhume.evaluation.calibration import odds
+from exhume.evaluation.calibration import chance_of_count
 from exhume.records import Comparison, Evaluation, Level
 from exhume.records.comparison import CERTIFIED_WITHIN, EXACT, GOOD
 
 BEYOND_CHANCE = 0.01
-"""Below this probability a count is not put down to chance."""
+"""Probability of a count by chance, below which it counts as a finding."""
 BEYOND_CHANCE_BY_DISTANCE = 0.001
-"""The same for ranks of the distance alone, which are looked at second: so that both looks together mislead hardly more
-often than the first."""
+"""The same for ranks of the distance alone. They are tested second, and this stricter limit keeps the error rate of
+both tests together near that of the first."""
 
 
 class Finding(StrEnum):
-    """How much an audit found, gravest first."""
+    """How much an attack found, gravest first."""
 
     PROVEN = "proven"
     """Recoveries that carry a proof."""
     UNMATCHED = "unmatched"
-    """Certificates that match none of the training data given: it is incomplete, or they are false.
+    """Certificates that match none of the training data given: the data is incomplete, or the certificates are false.
 
-    Without data the same certificates are proof, so that data which does not fit must not make them nothing.
+    Without data the same certificates count as proof, so data that does not fit must not turn them into nothing.
     """
     RECOVERED = "recovered"
-    """Recoveries that show training examples, without a proof the attacker could rely on."""
+    """Recoveries that show training examples, but carry no proof that the attacker could rely on."""
     TRACES = "traces"
     """Training examples stand out from held-out ones, but none is shown."""
     UNPROVEN = "unproven"
-    """Candidates that nobody can check, because no data was given."""
+    """Candidates without a proof, and no data to check them with."""
     NOTHING = "nothing"
     """Nothing beyond chance."""
     UNTESTED = "untested"
-    """No attack applies, or none came to an end, so nothing is known."""
+    """No attack applies, or none finished, so nothing is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What to say first, and what to say next."""
+    """A finding, stated in one sentence, and its evidence."""
 
     finding: Finding
     sentence: str
@@ -48,7 +48,7 @@ class Verdict:
 
 
 def verdict_of_evaluation(evaluation: Evaluation) -> Verdict:
-    """Say in plain words what an audit found, each count with its null."""
+    """State what one attack found, with the count on held-out data beside each count."""
     if evaluation.train is None:
         return _without_data(evaluation)
     if evaluation.certified_examples:
@@ -58,16 +58,17 @@ def verdict_of_evaluation(evaluation: Evaluation) -> Verdict:
 
 
 def plural(evaluation: Evaluation) -> str:
-    """Name what was recovered: images, or the records of a table."""
+    """Return the word for the inputs: images, or the records of a table."""
     return "images" if evaluation.found.inputs.ndim > 2 else "records"
 
 
 def value_unit(evaluation: Evaluation) -> str:
-    """Name what errors of values are measured in."""
+    """Return the unit of errors of single values."""
     return "its range" if evaluation.bounds is not None else "its column's deviation"
 
 
 NOTHING = "No training input was recovered by this attack; that is no proof of safety."
+NO_HOLDOUT = "There is no hold-out set to compare with."
 NOTHING_BEYOND_CHANCE = (
     "No training input was recovered by this attack beyond what chance explains; that is no proof of safety."
 )
@@ -76,7 +77,7 @@ NOTHING_BEYOND_CHANCE = (
 def _without_data(evaluation: Evaluation) -> Verdict:
     candidates = len(evaluation.found)
     estimate = evaluation.training_size_estimate
-    size = "" if estimate is None else f" The weights tell of {_training(estimate, evaluation)}."
+    size = "" if estimate is None else f" The weights suggest {_training(estimate, evaluation)}."
     if evaluation.certified:
         return Verdict(
             finding=Finding.PROVEN,
@@ -84,25 +85,25 @@ def _without_data(evaluation: Evaluation) -> Verdict:
                 f"{_training(evaluation.certified, evaluation)} {_were(evaluation.certified)} recovered, "
                 "each with a proof."
             ),
-            detail=f"No data was given to check them against, and the proofs need none.{size}",
+            detail=f"The proofs need no data, and none was given to check them with.{size}",
         )
     return Verdict(
         finding=Finding.UNPROVEN if candidates else Finding.NOTHING,
-        sentence=f"No proof for any of the candidates, {candidates} in number: plausible perhaps, but unproven."
+        sentence=f"{count_noun(candidates, 'candidate')} without a proof: perhaps plausible, but unproven."
         if candidates
         else NOTHING,
-        detail=f"No data was given to check the attack against.{size}",
+        detail=f"No data was given to check the attack with.{size}",
     )
 
 
 def _without_proof(evaluation: Evaluation, train: Comparison) -> Verdict:
-    """Say what is beside certificates."""
+    """State what was found apart from certificates."""
     if train.good and _beats_null(train, evaluation.holdout):
         return _recovered(evaluation, train)
-    for look in _looks(evaluation):
-        if look.level.chance < look.limit:
-            return _traces(look, evaluation, train)
-    return _put_down_to_chance(evaluation, train)
+    for test in _rank_tests(evaluation):
+        if test.level.chance < test.limit:
+            return _traces(test, evaluation, train)
+    return _explained_by_chance(evaluation, train)
 
 
 def _proven(evaluation: Evaluation, train: Comparison) -> Verdict:
@@ -110,11 +111,7 @@ def _proven(evaluation: Evaluation, train: Comparison) -> Verdict:
     proven, exact = evaluation.certified_examples or 0, evaluation.certified_exact or 0
     exactly = " exactly" if exact == proven else ""
     some = "" if exact in (0, proven) else f"; {exact} of them exactly"
-    null = (
-        f"Held-out {things} matched as exactly: {evaluation.holdout.exact}."
-        if evaluation.holdout
-        else "Nothing was held out to measure against."
-    )
+    null = f"Held-out {things} matched exactly: {evaluation.holdout.exact}." if evaluation.holdout else NO_HOLDOUT
     recovered = f"{proven} of {len(train)} training {things} {_were(proven)} recovered{exactly}"
     return Verdict(
         finding=Finding.PROVEN,
@@ -125,7 +122,7 @@ def _proven(evaluation: Evaluation, train: Comparison) -> Verdict:
 
 
 def _unmatched(evaluation: Evaluation, train: Comparison, otherwise: Verdict) -> Verdict:
-    """Say that no certificate is of the data given, which is a warning; and what there is besides certificates."""
+    """Warn that no certificate matches the data given, and state what was found apart from certificates."""
     count = evaluation.certified
     beside = "" if otherwise.finding is Finding.NOTHING else f" {otherwise.sentence} {otherwise.detail}"
     return Verdict(
@@ -150,73 +147,75 @@ def _none_matches(count: int, evaluation: Evaluation) -> str:
 
 
 def _evidence(evaluation: Evaluation, train: Comparison) -> str:
-    """Say what speaks for data that was not given."""
+    """State the evidence that the data given is incomplete."""
     said, things, estimate = "", plural(evaluation), evaluation.training_size_estimate
     if estimate is not None and estimate > len(train):
-        said += f" The weights tell of {_training(estimate, evaluation)} and {len(train)} {_were(len(train))} given."
+        said += f" The weights suggest {_training(estimate, evaluation)}, and {len(train)} {_were(len(train))} given."
     if evaluation.holdout:
         near = evaluation.found.certified & (evaluation.holdout.nearest_errors < CERTIFIED_WITHIN)
-        strangers = int((near & (train.nearest_errors >= CERTIFIED_WITHIN)).sum())
-        if strangers:
-            said += f" Certificates that match held-out {things}, as if those were trained on: {strangers}."
+        count = int((near & (train.nearest_errors >= CERTIFIED_WITHIN)).sum())
+        if count:
+            said += f" Certificates that match held-out {things}, as if those were trained on: {count}."
     if not said and not evaluation.certified_examples:
-        said = " Or the network was trained on other data than was given, or on the same in other units."
+        said = " Or the network was trained on other data, or on the same data in other units."
     return said
 
 
 def _recovered(evaluation: Evaluation, train: Comparison) -> Verdict:
     things, null = plural(evaluation), evaluation.holdout
     against = (
-        "nothing was held out" if not null else f"{null.good} of {len(null)} held-out {things} are matched as closely"
+        "there is no hold-out set"
+        if not null
+        else f"{null.good} of {len(null)} held-out {things} are matched as closely"
     )
     return Verdict(
         finding=Finding.RECOVERED,
         sentence=f"{train.good} of {len(train)} training {things} {_were(train.good)} recovered, without a proof.",
-        detail=f"Their mean squared error a value is below {GOOD:g}; {against}.",
+        detail=f"Their mean squared error per value is below {GOOD:g}; {against}.",
     )
 
 
-class _Look(NamedTuple):
-    """One way to see training examples stand out from held-out ones."""
+class _RankTest(NamedTuple):
+    """One test of whether training examples stand out from held-out ones."""
 
     level: Level
     limit: float
-    """The probability below which the count is not put down to chance."""
+    """The probability by chance below which the count is a finding."""
     way: str
 
 
-def _looks(evaluation: Evaluation) -> list[_Look]:
-    """Return the ways there are, the one that decides first."""
+def _rank_tests(evaluation: Evaluation) -> list[_RankTest]:
+    """Return the tests in the order in which they decide."""
     ways = (
-        (evaluation.relative, BEYOND_CHANCE, f"measured by the nearest other {plural(evaluation)[:-1]}"),
+        (evaluation.relative, BEYOND_CHANCE, f"relative to the nearest other {plural(evaluation)[:-1]}"),
         (evaluation.calibration, BEYOND_CHANCE_BY_DISTANCE, "by distance alone"),
     )
-    return [_Look(ranks.levels[0], limit, way) for ranks, limit, way in ways if ranks is not None]
+    return [_RankTest(ranks.levels[0], limit, way) for ranks, limit, way in ways if ranks is not None]
 
 
-def _traces(look: _Look, evaluation: Evaluation, train: Comparison) -> Verdict:
-    level, things = look.level, plural(evaluation)
+def _traces(test: _RankTest, evaluation: Evaluation, train: Comparison) -> Verdict:
+    level, things = test.level, plural(evaluation)
     stand = "stands" if level.recovered == 1 else "stand"
     return Verdict(
         finding=Finding.TRACES,
         sentence=f"{level.recovered} of {len(train)} training {things} {stand} out from held-out ones, "
         "though none was recovered.",
-        detail=f"{look.way[0].upper()}{look.way[1:]}, they are nearer to a candidate than all but "
+        detail=f"{test.way[0].upper()}{test.way[1:]}, they are nearer to a candidate than all but "
         f"{level.fpr:.0%} of held-out {things} (false-positive rate at most {max(level.fpr, level.bound):.1%}); "
         f"with the two sets exchanged: {level.holdout_recovered}. Chance gives as many with probability "
-        f"{level.chance:.2g}.{_matched_as_well(evaluation, train)}",
+        f"{level.chance:.2g}.{_matched_by_both(evaluation, train)}",
     )
 
 
-def _put_down_to_chance(evaluation: Evaluation, train: Comparison) -> Verdict:
-    """Say that nothing was found, and why counts in the table that are not zero do not say otherwise."""
-    seen = [look for look in _looks(evaluation) if look.level.recovered]
-    well = _matched_as_well(evaluation, train)
+def _explained_by_chance(evaluation: Evaluation, train: Comparison) -> Verdict:
+    """State that nothing was found, and why counts above zero do not contradict that."""
+    seen = [test for test in _rank_tests(evaluation) if test.level.recovered]
+    well = _matched_by_both(evaluation, train)
     if seen:
         counts = ", ".join(
-            f"{look.level.recovered} {look.way} (chance gives as many with probability {look.level.chance:.2g}; "
-            f"less than {look.limit:g} would count)"
-            for look in seen
+            f"{test.level.recovered} {test.way} (chance gives as many with probability {test.level.chance:.2g}; "
+            f"less than {test.limit:g} would count)"
+            for test in seen
         )
         nearer = f"nearer to a candidate than all but {seen[0].level.fpr:.0%} of held-out ones"
         said = f"Training {plural(evaluation)} {nearer}: {counts}."
@@ -226,12 +225,12 @@ def _put_down_to_chance(evaluation: Evaluation, train: Comparison) -> Verdict:
             f"No training {plural(evaluation)[:-1]} is nearer to a candidate than all but {fpr:.0%} of held-out ones."
         )
     else:
-        said = "Nothing was held out to measure against."
+        said = NO_HOLDOUT
     sentence = NOTHING_BEYOND_CHANCE if seen or well else NOTHING
     return Verdict(finding=Finding.NOTHING, sentence=sentence, detail=said + well)
 
 
-def _matched_as_well(evaluation: Evaluation, train: Comparison) -> str:
+def _matched_by_both(evaluation: Evaluation, train: Comparison) -> str:
     """Say that good matches do not count where held-out examples are matched as well."""
     if not train.good or evaluation.holdout is None:
         return ""
@@ -244,10 +243,10 @@ def _matched_as_well(evaluation: Evaluation, train: Comparison) -> str:
 
 
 def _beats_null(train: Comparison, null: Comparison | None) -> bool:
-    """Tell whether good recoveries are more than the null explains; an empty null explains none."""
+    """Return whether there are more good recoveries than chance explains; without a hold-out set, any is more."""
     if null is None or null.good == 0:
         return True
-    return odds(train.good, train.good + null.good, len(train), len(null)) < BEYOND_CHANCE
+    return chance_of_count(train.good, train.good + null.good, len(train), len(null)) < BEYOND_CHANCE
 
 
 def _training(count: int, evaluation: Evaluation) -> str:
