@@ -77,7 +77,7 @@ def test_a_budget_stops_named_attacks_too(tmp_path: Path, monkeypatch: pytest.Mo
     endless = Counting(tally=str(tmp_path / "tally"), reports=10**9)
     with monkeypatch.context() as patched:
         patched.setattr(time, "monotonic", Clock())
-        audited = audit(trained(), digits(), attacks=[endless], budget=1.0)
+        audited = audit(trained(), digits(), attacks=[endless], budget=0.1)
     assert not audited.evaluations
     assert "stopped when its share of the budget was spent" in audited.assessments[0].fate
     assert "within the budget" in verdict(audited).sentence

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from exhume.cli import main
+from exhume.core import checkpoint as checkpoint_files
 from exhume.records import Reconstruction
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -139,10 +139,10 @@ def test_a_budget_stops_named_attacks_in_both(tmp_path: Path, monkeypatch: pytes
     attack = exhume.attacks.WeightDifference(steps=10**6)
     with monkeypatch.context() as patched:
         patched.setattr(time, "monotonic", Clock())
-        audited = exhume.audit(trained(), attacks=[attack], budget=1.0, device="cpu")
+        audited = exhume.audit(trained(), attacks=[attack], budget=0.1, device="cpu")
     fate = audited.assessments[0].fate
     assert "share of the budget was spent" in fate
-    options = ["--attacks=weight-difference", "--set=steps=1e6", "--budget=1", "--quiet"]
+    options = ["--attacks=weight-difference", "--set=steps=1e6", "--budget=0.1", "--quiet"]
     with monkeypatch.context() as patched:
         patched.setattr(time, "monotonic", Clock())
         assert run_command(tmp_path / "files", trained(), "plain", None, *options) == 3

@@ -50,7 +50,7 @@ def test_a_certificate_of_another_attack_proves_what_shows_the_same():
     assert verdicts[0].claimed
     assert verdicts[0].error_rate == 1e-3, "no surer than the run that certifies is as a whole"
     assert verdicts[0].sentence.startswith("In the training set")
-    assert verdicts[1].sentence.startswith("Plausible but unproven: nobody has measured")
+    assert verdicts[1].sentence.startswith("Plausible but unproven: it was not measured")
 
 
 def test_a_belief_claims_only_what_its_error_bar_allows():
