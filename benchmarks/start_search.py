@@ -13,7 +13,7 @@ from torch import nn
 
 import exhume
 from exhume.auditing import draw_weights
-from exhume.auditing.start_search import GLANCE, Resemblance
+from exhume.auditing.start_search import SAMPLED_WEIGHTS, Resemblance
 
 SECRET = 4321
 
@@ -43,7 +43,7 @@ if __name__ == "__main__":
     parser.add_argument("--size", type=int, default=200, help="training images")
     options = parser.parse_args()
     view = train_in_a_loop(options.size)
-    glance = Resemblance.of(view.final, view.final, most=GLANCE)
+    glance = Resemblance.of(view.final, view.final, most=SAMPLED_WEIGHTS)
     started = time.process_time()
     for seed in range(options.seeds):
         glance(draw_weights(build_network, seed))

@@ -129,7 +129,7 @@ def test_frozen_features_are_named_as_such():
 
 def test_crowded_networks_are_told():
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 2))
-    assert any("units an example" in reason for reason in of(started(model)).reasons)
+    assert any("units per example" in reason for reason in of(started(model)).reasons)
 
 
 def started(model: nn.Module, frozen: tuple[str, ...] = ()) -> AttackerView:

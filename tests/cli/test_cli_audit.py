@@ -1,4 +1,4 @@
-"""``exhume audit`` on a stranger's network: their files, starts nobody wrote down, exit codes for pipelines."""
+"""``exhume audit`` on the user's own network: files, unknown initial weights, exit codes for pipelines."""
 
 import json
 from pathlib import Path
@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import exhume
+from exhume.auditing.prices import CHANGES
 from exhume.cli import main
 
 NETWORK = """
@@ -32,9 +33,9 @@ SEED = 41
 
 
 @pytest.fixture(scope="module")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def own_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder as an owner would have it, written by plain PyTorch and NumPy."""
-    folder = tmp_path_factory.mktemp("theirs")
+    folder = tmp_path_factory.mktemp("own_files")
     (folder / "models.py").write_text(NETWORK)
     data = exhume.load("digits", classes="odd-even", size=10, centre=False)
     with torch.random.fork_rng():
@@ -54,14 +55,14 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def audit(
-    theirs: Path, out: Path, *others: str, model: str = "network", start: str | None = "initial.safetensors"
+    own_files: Path, out: Path, *others: str, model: str = "network", start: str | None = "initial.safetensors"
 ) -> int:
-    # What nobody asked for by name could take minutes.
+    # Attacks that are chosen automatically could take minutes.
     bounded = [] if any("--attacks" in other or "--budget" in other for other in others) else ["--budget=0.2"]
-    initial = [] if start is None else [f"--initial={start if ':' in start else theirs / start}"]
+    initial = [] if start is None else [f"--initial={start if ':' in start else own_files / start}"]
     return main(
         [
-            "audit", f"--model={theirs / 'models.py'}:{model}", *initial, f"--final={theirs / 'final.pt'}",
+            "audit", f"--model={own_files / 'models.py'}:{model}", *initial, f"--final={own_files / 'final.pt'}",
             "--input-shape=1,8,8", f"--out={out}", "--quiet", *others, *bounded,
         ]
     )  # fmt: skip
@@ -73,138 +74,141 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("shared")
 
 
-def account(out: Path) -> Any:
+def written(out: Path) -> Any:
     return json.loads((out / "audit.json").read_text())
 
 
-def with_data(theirs: Path) -> list[str]:
-    return [f"--train-data={theirs / 'train.npz'}", f"--holdout={theirs / 'holdout.npz'}"]
+def with_data(own_files: Path) -> list[str]:
+    return [f"--train-data={own_files / 'train.npz'}", f"--holdout={own_files / 'holdout.npz'}"]
 
 
-def test_npz_files_check_every_claim(theirs: Path, shared: Path) -> None:
-    assert audit(theirs, shared, *with_data(theirs)) == 0
-    told = account(shared)
-    assert told["certified_exact"] == told["training_size"] == told["training_size_estimate"] == 10
-    assert told["false_certificates"] == 0
-    assert told["holdout_size"] == 10
-    assert told["train_accuracy"] == 1.0
-    assert told["start"]["tried"] == 1
-    assert told["notes"]["command"].startswith("exhume audit --model=")
-    assert {one["attack"] for one in told["applicability"]} >= {"gate-certificate", "weight-difference"}
+def test_npz_files_check_every_claim(own_files: Path, shared: Path) -> None:
+    assert audit(own_files, shared, *with_data(own_files)) == 0
+    values = written(shared)
+    assert values["certified_exact"] == values["training_size"] == values["training_size_estimate"] == 10
+    assert values["false_certificates"] == 0
+    assert values["holdout_size"] == 10
+    assert values["train_accuracy"] == 1.0
+    assert values["start"]["tried"] == 1
+    assert values["notes"]["command"].startswith("exhume audit --model=")
+    assert {one["attack"] for one in values["applicability"]} >= {"gate-certificate", "weight-difference"}
     page = (shared / "report.html").read_text()
     assert "exhume audit --model=" in page
     assert (shared / "figures" / "gallery.png").is_file()
 
 
-def test_training_data_without_a_null_is_possible(theirs: Path, shared: Path) -> None:
-    assert audit(theirs, shared, with_data(theirs)[0]) == 0
-    told = account(shared)
-    assert (told["certified_exact"], told["holdout_size"], told["p_values"]) == (10, 0, None)
+def test_training_data_without_a_null_is_possible(own_files: Path, shared: Path) -> None:
+    assert audit(own_files, shared, with_data(own_files)[0]) == 0
+    values = written(shared)
+    assert (values["certified_exact"], values["holdout_size"], values["p_values"]) == (10, 0, None)
 
 
-def test_a_hidden_seed_is_found(theirs: Path, shared: Path) -> None:
-    assert audit(theirs, shared, *with_data(theirs), start="seed:0-99") == 0
-    told = account(shared)
-    assert told["start"]["candidates"][0]["name"] == f"seed {SEED}"
-    assert told["certified_exact"] == 10
+def test_a_hidden_seed_is_found(own_files: Path, shared: Path) -> None:
+    assert audit(own_files, shared, *with_data(own_files), start="seed:0-99") == 0
+    values = written(shared)
+    assert values["start"]["candidates"][0]["name"] == f"seed {SEED}"
+    assert values["certified_exact"] == 10
     assert f"seed {SEED} is the one the final weights grew out of" in (shared / "report.html").read_text()
 
 
-def test_a_factory_with_its_own_seed_is_given_each(theirs: Path, tmp_path: Path, capsys) -> None:
+def test_a_factory_with_its_own_seed_is_given_each(own_files: Path, tmp_path: Path, capsys) -> None:
     start = "seed:0-9"  # three times 40/3 is no whole number: this factory never built the network
-    assert audit(theirs, tmp_path, start=start, model="seeded") == 2
-    assert "None of the 10 starts stands out" in capsys.readouterr().err
+    assert audit(own_files, tmp_path, start=start, model="seeded") == 2
+    assert "None of the 10 candidates for the initial weights stands out" in capsys.readouterr().err
     assert not (tmp_path / "audit.json").exists()
 
 
 def test_the_final_weights_alone_are_attacked_by_what_applies_or_reported_as_untested(
-    theirs: Path, tmp_path: Path
+    own_files: Path, tmp_path: Path
 ) -> None:
-    status = audit(theirs, tmp_path, "--budget=0", start=None)
-    told = account(tmp_path)
+    status = audit(own_files, tmp_path, "--budget=0", start=None)
+    values = written(tmp_path)
     assert status == 3
-    assert told["verdict"]["finding"] == "untested"
-    reasons = {one["attack"]: one for one in told["applicability"]}
+    assert values["verdict"]["finding"] == "untested"
+    reasons = {one["attack"]: one for one in values["applicability"]}
     assert "initial weights" in reasons["gate-certificate"]["reasons"][0]
     assert "Nothing was tested" in (tmp_path / "report.html").read_text()
 
 
 def test_where_nothing_was_tested_a_note_says_how_to_give_what_attacks_ask_for(
-    theirs: Path, tmp_path: Path, capsys
+    own_files: Path, tmp_path: Path, capsys
 ) -> None:
-    weights = [f"--final={theirs / 'final.pt'}", "--input-shape=1,8,8", "--budget=0"]
-    assert main(["audit", f"--model={theirs / 'models.py'}:network", *weights, f"--out={tmp_path}"]) == 3
+    weights = [f"--final={own_files / 'final.pt'}", "--input-shape=1,8,8", "--budget=0"]
+    assert main(["audit", f"--model={own_files / 'models.py'}:network", *weights, f"--out={tmp_path}"]) == 3
     assert "--set weight-difference.candidates=60" in capsys.readouterr().err
 
 
 def test_an_audit_keeps_what_another_attack_found_in_the_same_network_and_nothing_else(
-    theirs: Path, tmp_path: Path
+    own_files: Path, tmp_path: Path
 ) -> None:
     quick = ["--set=weight-difference.steps=20"]
-    assert audit(theirs, tmp_path, "--attacks=weight-difference", *quick) == 0
+    assert audit(own_files, tmp_path, "--attacks=weight-difference", *quick) == 0
     kept = (tmp_path / "weight-difference" / "reconstruction.safetensors").read_bytes()
-    assert audit(theirs, tmp_path, "--attacks=gate-certificate") == 0
+    assert audit(own_files, tmp_path, "--attacks=gate-certificate") == 0
     assert (tmp_path / "weight-difference" / "reconstruction.safetensors").read_bytes() == kept
-    assert audit(theirs, tmp_path, "--budget=0", *quick) == 0
-    assert account(tmp_path)["attacks"].keys() == {"gate-certificate"}, "proven: the other is not needed"
-    assert audit(theirs, tmp_path, "--attacks=gate-certificate,weight-difference", "--budget=0", *quick) == 0
-    assert account(tmp_path)["attacks"].keys() == {"gate-certificate", "weight-difference"}, "both found, none run"
-    assert audit(theirs, tmp_path, "--budget=0", start=None) == 3
+    assert audit(own_files, tmp_path, "--budget=0", *quick) == 0
+    assert written(tmp_path)["attacks"].keys() == {"gate-certificate"}, "proven: the other is not needed"
+    assert audit(own_files, tmp_path, "--attacks=gate-certificate,weight-difference", "--budget=0", *quick) == 0
+    assert written(tmp_path)["attacks"].keys() == {"gate-certificate", "weight-difference"}, "both found, none run"
+    assert audit(own_files, tmp_path, "--budget=0", start=None) == 3
     assert not list(tmp_path.glob("*/reconstruction.safetensors")), "about a network whose start was known"
 
 
-def test_what_is_known_of_the_training_reaches_the_report(theirs: Path, tmp_path: Path) -> None:
+def test_what_is_known_of_the_training_reaches_the_report(own_files: Path, tmp_path: Path) -> None:
     facts = ("optimiser=sgd", "augmentation=flips", "loss=CE")
-    assert audit(theirs, tmp_path, *(f"--trained-with={fact}" for fact in facts)) == 0
-    told = account(tmp_path)
-    assert told["threat_model"]["training"] == {"optimiser": "sgd", "augmentation": "flips", "loss": "ce"}
-    assert "altered copies" in " ".join(told["applicability"][0]["reasons"])
+    assert audit(own_files, tmp_path, *(f"--trained-with={fact}" for fact in facts)) == 0
+    values = written(tmp_path)
+    assert values["threat_model"]["training"] == {"optimiser": "sgd", "augmentation": "flips", "loss": "ce"}
+    assert "altered copies" in " ".join(values["applicability"][0]["reasons"])
 
 
-def test_pipelines_get_exit_codes_and_junit(theirs: Path, shared: Path, tmp_path: Path) -> None:
+def test_pipelines_get_exit_codes_and_junit(own_files: Path, shared: Path, tmp_path: Path) -> None:
     report = tmp_path / "junit.xml"
-    assert audit(theirs, shared, "--fail-if=certified>0", f"--junit={report}") == 1
+    assert audit(own_files, shared, "--fail-if=certified>0", f"--junit={report}") == 1
     assert ElementTree.parse(report).getroot()[0].get("failures") == "1"
-    assert audit(theirs, shared, "--fail-if=certified>10", f"--junit={report}") == 0
+    assert audit(own_files, shared, "--fail-if=certified>10", f"--junit={report}") == 0
     assert ElementTree.parse(report).getroot()[0].get("failures") == "0"
     assert (shared / "report.html").is_file()
 
 
 def test_conditions_that_need_data_are_no_pass_and_said_before_anything_runs(
-    theirs: Path, tmp_path: Path, capsys
+    own_files: Path, tmp_path: Path, capsys
 ) -> None:
     for condition in ("good>0", "recovered_at_fpr.0.01>=3"):
-        assert audit(theirs, tmp_path / "out", f"--fail-if={condition}") == 2
+        assert audit(own_files, tmp_path / "out", f"--fail-if={condition}") == 2
         assert "give the data" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
-def test_a_start_beyond_doubt_is_told_by_a_bound_and_no_made_up_number(theirs: Path, shared: Path, capsys) -> None:
-    start = theirs / "initial.safetensors"
-    options = [f"--initial={start}", f"--final={theirs / 'final.pt'}", "--input-shape=1,8,8", "--budget=0"]
-    main(["audit", f"--model={theirs / 'models.py'}:network", *options, f"--out={shared}"])
+def test_a_start_beyond_doubt_is_told_by_a_bound_and_no_made_up_number(own_files: Path, shared: Path, capsys) -> None:
+    start = own_files / "initial.safetensors"
+    options = [f"--initial={start}", f"--final={own_files / 'final.pt'}", "--input-shape=1,8,8", "--budget=0"]
+    main(["audit", f"--model={own_files / 'models.py'}:network", *options, f"--out={shared}"])
     assert "(p < 1e-300)" in capsys.readouterr().err
     assert "below 1e-300" in (shared / "report.html").read_text()
 
 
-def test_prices_of_defences_stand_in_the_report(theirs: Path, tmp_path: Path) -> None:
+def test_the_report_has_the_prices_of_defences(
+    own_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = ("as trained", "rounded to 8 bits per tensor")
+    monkeypatch.setattr("exhume.auditing.prices.CHANGES", {name: CHANGES[name] for name in some})
     quick = ["--set=gate-certificate.rounds=3", "--set=gate-certificate.patience=2"]
-    assert audit(theirs, tmp_path, *with_data(theirs), "--defences", "--budget=5", *quick) == 0
-    prices = {price["change"]: price for price in account(tmp_path)["prices"]}
+    assert audit(own_files, tmp_path, *with_data(own_files), "--defences", "--budget=5", *quick) == 0
+    prices = {price["change"]: price for price in written(tmp_path)["prices"]}
     assert prices["as trained"]["certified"] == prices["as trained"]["recovered"] == 10
-    assert prices["rounded to 8 bits a tensor"]["certified"] == 0
-    assert prices["noise of 1% of the weights"]["certified"] == 0
+    assert prices["rounded to 8 bits per tensor"]["certified"] == 0
     assert all(abs(price["accuracy"] - prices["as trained"]["accuracy"]) < 0.3 for price in prices.values())
     assert "measured on this network" in (tmp_path / "report.html").read_text()
 
 
-def test_prices_of_defences_keep_to_the_budget(theirs: Path, shared: Path) -> None:
-    assert audit(theirs, shared, "--attacks=gate-certificate") == 0
-    assert audit(theirs, shared, "--attacks=gate-certificate", "--defences", "--budget=0") == 0
-    told = account(shared)
-    assert told["certified"] == 10, "found before, and so within any budget"
-    assert {price["certified"] for price in told["prices"]} == {None}
-    assert all("budget was spent" in price["note"] for price in told["prices"])
+def test_prices_of_defences_keep_to_the_budget(own_files: Path, shared: Path) -> None:
+    assert audit(own_files, shared, "--attacks=gate-certificate") == 0
+    assert audit(own_files, shared, "--attacks=gate-certificate", "--defences", "--budget=0") == 0
+    values = written(shared)
+    assert values["certified"] == 10, "found before, and so within any budget"
+    assert {price["certified"] for price in values["prices"]} == {None}
+    assert all("budget was spent" in price["note"] for price in values["prices"])
 
 
 @pytest.mark.parametrize(
@@ -229,25 +233,25 @@ def test_prices_of_defences_keep_to_the_budget(theirs: Path, shared: Path) -> No
     ],
 )
 def test_bad_input_is_one_sentence_and_leaves_nothing(
-    others: list[str], word: str, theirs: Path, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+    others: list[str], word: str, own_files: Path, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(theirs)
+    monkeypatch.chdir(own_files)
     start = None if any("--initial" in other for other in others) else "initial.safetensors"
-    assert audit(theirs, tmp_path / "out", *others, start=start) == 2
+    assert audit(own_files, tmp_path / "out", *others, start=start) == 2
     said = capsys.readouterr()
     assert word in said.err
     assert len([line for line in said.err.splitlines() if line.startswith("exhume:")]) == 1
     assert not (tmp_path / "out").exists()
 
 
-def test_several_names_with_commas(theirs: Path, tmp_path: Path) -> None:
+def test_several_names_with_commas(own_files: Path, tmp_path: Path) -> None:
     names = "--attacks=gate-certificate,weight-difference"
-    assert audit(theirs, tmp_path, names, "--set=weight-difference.steps=5") == 0
-    assert set(account(tmp_path)["attacks"]) == {"gate-certificate", "weight-difference"}
+    assert audit(own_files, tmp_path, names, "--set=weight-difference.steps=5") == 0
+    assert set(written(tmp_path)["attacks"]) == {"gate-certificate", "weight-difference"}
 
 
-def test_no_flat_side_leaves_the_other_attack(theirs: Path, tmp_path: Path) -> None:
-    status = audit(theirs, tmp_path, "--set=weight-difference.steps=5", "--budget=0.02", model="smooth")
-    told = account(tmp_path)
-    assert "flat side" in told["applicability"][0]["reasons"][0]
+def test_no_flat_side_leaves_the_other_attack(own_files: Path, tmp_path: Path) -> None:
+    status = audit(own_files, tmp_path, "--set=weight-difference.steps=5", "--budget=0.02", model="smooth")
+    values = written(tmp_path)
+    assert "flat side" in values["applicability"][0]["reasons"][0]
     assert status in (0, 3)

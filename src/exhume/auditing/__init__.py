@@ -1,4 +1,4 @@
-"""Audits: which attacks apply, from which start, in which order, and what they found, to hand over."""
+"""Audits: which attacks apply, the search for the initial weights, the orchestrator, and results for pipelines."""
 
 from exhume.auditing.applicability import assess
 from exhume.auditing.audit_json import audit_to_json

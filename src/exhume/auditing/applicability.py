@@ -1,4 +1,4 @@
-"""The capability check: which attacks apply to a network, which with caveats, which do not, and why."""
+"""Which attacks apply to a network, which apply with caveats, which do not, and why."""
 
 from collections.abc import Mapping
 
@@ -10,17 +10,17 @@ from exhume.records import Applicability, Assessment, AttackerView, count_output
 
 
 def assess(view: AttackerView, attacks: Mapping[str, Attack] | None = None) -> tuple[Assessment, ...]:
-    """Say for each attack whether it applies to ``view``, and why.
+    """Return for each attack whether it applies to ``view``, and why.
 
-    Looks at the architecture, at both ends of the training where they are known, and at what is publicly known of how
-    it was trained; runs no attack.
+    Uses the architecture, the final and, where known, the initial weights, and the public facts about the training.
+    No attack runs.
 
     Args:
         view: what the attacker holds.
         attacks: attacks by name; every known one with its defaults when none are given.
 
     Returns:
-        One assessment an attack, the cheapest attack first.
+        One assessment per attack, the cheapest attack first.
     """
     count_outputs(view.model, view.input_shape)  # refuses models that cannot be attacked
     chosen = attacks if attacks is not None else {name: kind() for name, kind in known_attacks().items()}
@@ -37,8 +37,8 @@ def _assess_one(name: str, attack: Attack, clues: Clues) -> Assessment:
     except Refusal as reason:
         obstacles: tuple[str, ...] = (str(reason),)
     else:
-        obstacles = _said(entry.obstacles, clues)
-    remarks = obstacles or _said(entry.caveats, clues)
+        obstacles = _sentences(entry.obstacles, clues)
+    remarks = obstacles or _sentences(entry.caveats, clues)
     usual = Applicability.WITH_CAVEATS if remarks else Applicability.APPLIES
     return Assessment(
         attack=name,
@@ -48,5 +48,5 @@ def _assess_one(name: str, attack: Attack, clues: Clues) -> Assessment:
     )
 
 
-def _said(remarks: tuple[Remark, ...], clues: Clues) -> tuple[str, ...]:
+def _sentences(remarks: tuple[Remark, ...], clues: Clues) -> tuple[str, ...]:
     return tuple(sentence for remark in remarks if (sentence := remark(clues)) is not None)

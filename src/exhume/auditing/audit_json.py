@@ -1,4 +1,4 @@
-"""The audit for machines: what ``audit.json`` holds."""
+"""The content of ``audit.json``."""
 
 from dataclasses import asdict
 from typing import Any
@@ -10,16 +10,16 @@ from exhume.records.evaluation import SCHEMA_VERSION
 
 
 def audit_to_json(audit: Audit) -> dict[str, Any]:
-    """Return the dossier as JSON values; ``docs/reference/audit-json.md`` explains every key.
+    """Return the audit as JSON values; ``docs/reference/audit-json.md`` explains every key.
 
-    The keys of the gravest audit stand at the top, and those of every attack under ``attacks``.
+    The keys of the gravest evaluation are at the top level, those of every evaluation under ``attacks``.
     """
     first = lead(audit)
-    spoken = verdict_of_audit(audit)
+    worst = verdict_of_audit(audit)
     evaluations = {name: evaluation.to_json() for name, evaluation in audit.evaluations.items()}
     return {
         "schema_version": SCHEMA_VERSION,
-        "verdict": {"finding": spoken.finding.value, "sentence": spoken.sentence, "detail": spoken.detail},
+        "verdict": {"finding": worst.finding.value, "sentence": worst.sentence, "detail": worst.detail},
         "lead": first,
         "applicability": [to_json_value(asdict(one)) for one in audit.assessments],
         "start": None if audit.start is None else to_json_value(asdict(audit.start)),

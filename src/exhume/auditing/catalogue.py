@@ -1,6 +1,7 @@
-"""Every attack by name, what it costs beside the others, and what to keep in mind about it.
+"""Every attack by name, its cost relative to the others, and its caveats.
 
-An attack that is exported by :mod:`exhume.attacks` is known here by itself; one line in :data:`CATALOGUE` says more.
+Every attack that :mod:`exhume.attacks` exports is found automatically; an entry in :data:`CATALOGUE` adds its cost and
+its caveats.
 """
 
 import re
@@ -15,12 +16,12 @@ from exhume.clues.clues import Remark
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of an attack besides what its own ``check`` says."""
+    """What is known about an attack beyond its own ``check``."""
 
     cost: int
-    """Where it stands among the others, the cheapest first: seconds, minutes, hours."""
+    """Rank among the attacks by typical run time, the cheapest first: seconds, minutes, hours."""
     obstacles: tuple[Remark, ...] = ()
-    """What keeps it from working, where its ``check`` is too quick to see it."""
+    """Reasons why it cannot work that its quick ``check`` does not see."""
     caveats: tuple[Remark, ...] = ()
 
 
@@ -36,10 +37,11 @@ CATALOGUE: dict[str, Entry] = {
     "bilevel": Entry(5, (), (caveats.start_decides, *caveats.COMMON)),
 }
 UNLISTED = Entry(9, (), caveats.COMMON)
+"""The entry of attacks without one of their own: they run last."""
 
 
 def known_attacks() -> dict[str, type[Attack]]:
-    """Return every exported attack that can run without being told more, by the name the command line uses.
+    """Return every exported attack that has defaults for all settings, by its name on the command line.
 
     >>> "weight-difference" in known_attacks()
     True
@@ -50,17 +52,17 @@ def known_attacks() -> dict[str, type[Attack]]:
 
 
 def by_cost() -> list[str]:
-    """Return the names of all attacks, the cheapest first."""
+    """Return the names of all known attacks, the cheapest first."""
     return sorted(known_attacks(), key=lambda name: CATALOGUE.get(name, UNLISTED).cost)
 
 
 def attack_name(kind: type[Attack]) -> str:
-    """Return the name the command line has for a kind of attack."""
+    """Return the name of an attack on the command line."""
     return dashed(kind.__name__)
 
 
 def dashed(name: str) -> str:
-    """Spell a class name as a word of the command line.
+    """Spell a class name as on the command line.
 
     >>> dashed("GateCertificate")
     'gate-certificate'

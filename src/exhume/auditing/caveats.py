@@ -1,138 +1,136 @@
-"""Remarks about a network that an attack's reader should know, each a sentence or None."""
+"""Caveats of attacks: each function returns a sentence about a network, or None where it does not hold."""
 
 from exhume.clues.clues import Clues
 
 RESCALING_OPTIMISERS = ("adam", "adamw", "adamax", "nadam", "radam", "rmsprop", "adagrad", "lion", "shampoo")
+"""Optimisers whose steps are not sums of gradients of single examples."""
 MARGIN_LOSSES = ("bce", "ce", "cross-entropy", "logistic", "exponential")
-UNITS_AN_EXAMPLE = 5.0
-"""Below so many units an example the certificate's search was seen to stall (docs/results)."""
+"""Losses whose gradient flow converges to a maximum-margin solution."""
+UNITS_PER_EXAMPLE = 5.0
+"""Units per training example below which the search of the certificate was measured to stall (docs/results)."""
 NEARLY_FULL = 0.6
-"""Of the rank a layer can have: a training set this large leaves hardly anything to tell its inputs apart by."""
+"""Share of the largest possible rank of a layer; above it, too few directions remain to separate the inputs."""
 FAR = 0.5
-"""Of the start's norm: a change this large bends the features that attacks near the start rely on."""
+"""Change of the weights relative to the norm of the initial weights, above which features have changed noticeably."""
 
 
 def no_visible_rank(clues: Clues) -> str | None:
-    """Say why the training inputs leave no low rank behind."""
+    """The weight change shows no low rank."""
     return clues.no_subspace_because
 
 
 def crowded(clues: Clues) -> str | None:
-    """Say that there are few units for so many examples."""
+    """There are few units per training example."""
     if clues.subspace is None:
         return None
     units = clues.subspace.rows.shape[1] / clues.subspace.rank
     return (
-        f"There are {units:.1f} units an example; below {UNITS_AN_EXAMPLE:g} the search may not finish."
-        if units < UNITS_AN_EXAMPLE
+        f"There are {units:.1f} units per example; below {UNITS_PER_EXAMPLE:g} the search may not finish."
+        if units < UNITS_PER_EXAMPLE
         else None
     )
 
 
 def nearly_full(clues: Clues) -> str | None:
-    """Say that the rank is suspiciously high."""
+    """The rank is nearly the largest possible."""
     if clues.subspace is None:
         return None
     rank, most = clues.subspace.rank, min(clues.subspace.layer.change.shape)
     if rank < NEARLY_FULL * most:
         return None
     return (
-        f"The first trained layer changed by a rank of {rank}, nearly the {most} it can have: there were more training "
-        "inputs than can be told apart, or the optimiser rescales entries, as Adam does."
+        f"The change of the first trained layer has rank {rank}, nearly the largest possible, {most}: there are more "
+        "training inputs than can be separated, or the optimiser rescales the steps of each weight, as Adam does."
     )
 
 
 def unclear_count(clues: Clues) -> str | None:
-    """Say that the number of examples is an estimate."""
+    """The number of training examples is an estimate."""
     if clues.subspace is None or clues.subspace.is_clear:
         return None
     return "The singular values show no clear gap, so the number of training inputs is an estimate."
 
 
 def only_features(clues: Clues) -> str | None:
-    """Say that what is read is not the network's input."""
+    """The first trained layer does not read the network's input."""
     if clues.subspace is None or clues.subspace.layer.reads_input:
         return None
     name = clues.subspace.layer.name
-    return f"The first trained layer, {name!r}, reads frozen features: those are recovered, not inputs."
+    return f"The first trained layer, {name!r}, reads frozen features: features are recovered, not inputs."
 
 
 def moved_features(clues: Clues) -> str | None:
-    """Say that the weights moved far."""
+    """The weights moved far from their initial values."""
     if clues.movement is None or clues.movement < FAR or clues.view.linearised:
         return None
     return (
-        f"The weights moved by {clues.movement:.0%} of their size; the attack assumes features that stand still, "
-        "and returns blurred or mixed inputs the further they moved."
+        f"The weights moved by {clues.movement:.0%} of their norm. The attack assumes fixed features; the "
+        "further they moved, the more blurred or mixed are the inputs that it returns."
     )
 
 
 def not_a_margin_loss(clues: Clues) -> str | None:
-    """Say that the training did not maximise a margin."""
+    """The training did not maximise a margin."""
     loss = clues.known("loss")
     if not loss or loss in MARGIN_LOSSES:
         return None
-    return f"The network was trained with {loss}, which maximises no margin."
+    return f"The network was trained with {loss}, which does not maximise a margin."
 
 
 def no_weight_decay(clues: Clues) -> str | None:
-    """Say that nothing drew the weights to a stationary point, or that nobody said so."""
+    """Weight decay, which makes the final weights a stationary point, is absent or not stated."""
     decay = clues.known("weight_decay")
     if decay == "":
-        return "It rests on weight decay and a training that came to rest; whether there was either is not known."
+        return "It assumes weight decay and a converged training; whether this holds is not known."
     try:
-        return (
-            None if float(decay) > 0 else "Trained without weight decay, so that its weights are no stationary point."
-        )
+        return None if float(decay) > 0 else "Trained without weight decay, so its weights are not a stationary point."
     except ValueError:
         return None
 
 
 def start_decides(clues: Clues) -> str | None:
-    """Say that what is returned owes much to where the search began."""
-    return "What it returns explains the weights, and so may other inputs: it stays near its start and proves nothing."
+    """The result depends on the starting point of the search."""
+    return "Other inputs may explain the weights as well: the result stays near the starting point and proves nothing."
 
 
 def rescaling_optimiser(clues: Clues) -> str | None:
-    """Say that the optimiser hides the low rank of gradients."""
+    """The optimiser hides the low rank of gradients."""
     optimiser = clues.known("optimiser")
     if optimiser not in RESCALING_OPTIMISERS:
         return None
-    return f"Trained with {optimiser}, which rescales every weight's steps: sums of gradients explain the change badly."
+    return f"Trained with {optimiser}, which rescales steps per weight: sums of gradients explain the change poorly."
 
 
 def noisy_training(clues: Clues) -> str | None:
-    """Say that training added noise on purpose."""
+    """The training was differentially private."""
     private = clues.known("noise_multiplier") or clues.known("epsilon")
     return "Trained with differential privacy, which bounds what any attack can learn." if private else None
 
 
 def augmented(clues: Clues) -> str | None:
-    """Say that examples were altered while training."""
+    """Training examples were augmented."""
     if clues.known("augmentation") in ("", "none", "false", "no", "0"):
         return None
-    return "Trained on altered copies (augmentation): what is recovered are the copies, and there are more of them."
+    return "Trained with augmentation: altered copies of the examples are recovered, and there are more of them."
 
 
 def batch_norm(clues: Clues) -> str | None:
-    """Say that batches mix examples."""
+    """Batch normalisation mixes the examples of a batch."""
     return (
-        "Batch normalisation mixes the examples of a batch, which no attack here models."
-        if clues.has_batch_norm
-        else None
+        "Batch normalisation mixes the examples of a batch, which no attack models." if clues.has_batch_norm else None
     )
 
 
 def dropout(clues: Clues) -> str | None:
-    """Say that training saw other networks."""
-    return "Dropout trained another part of the network in every step." if clues.has_dropout else None
+    """Dropout changed the network in every step."""
+    return "Dropout trained another random part of the network in every step." if clues.has_dropout else None
 
 
 def coarse(clues: Clues) -> str | None:
-    """Say that the weights were rounded."""
+    """The weights were rounded."""
     kind = clues.coarse_weights
-    return f"The weights were released as {kind}; rounding hides the weakest examples." if kind else None
+    return f"The weights were released as {kind}; rounding hides the weakest traces of examples." if kind else None
 
 
 COMMON = (rescaling_optimiser, noisy_training, augmented, batch_norm, dropout, coarse)
-"""What concerns every attack."""
+"""Caveats of every attack."""

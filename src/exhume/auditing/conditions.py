@@ -1,4 +1,4 @@
-"""Conditions for pipelines: ``certified>0`` fails a build."""
+"""Conditions for pipelines, such as ``certified>0``, that fail a build."""
 
 import operator
 import re
@@ -25,8 +25,8 @@ _NUMBERS = (
     "good", "fine", "exact", "similar", "auc", "relative_auc", "recovered_at_fpr", "relative_recovered_at_fpr",
     "tpr_at_fpr", "relative_tpr_at_fpr", "chance", "relative_chance", "confidence_auc", "kernel_distance",
 )  # fmt: skip
-_BLIND = ("finding", "candidates", "training_size_estimate", "certified", "kernel_distance")
-"""What may be known without a training example to compare with."""
+_WITHOUT_DATA = ("finding", "candidates", "training_size_estimate", "certified", "kernel_distance")
+"""Names that are known without data to compare with."""
 
 
 @dataclass(frozen=True)
@@ -47,26 +47,26 @@ class Condition:
         """
         parts = _FORM.fullmatch(text)
         if parts is None:
-            raise ExhumeError(f"A condition reads NAME>NUMBER, such as certified>0, not {text!r}.")
+            raise ExhumeError(f"A condition has the form NAME>NUMBER, such as certified>0, not {text!r}.")
         key, sign, limit = parts.groups()
         if key == "finding":
             if limit not in set(Finding):
                 raise ExhumeError(f"There is no finding {limit!r}; choose from {', '.join(Finding)}.")
             return cls(text, key, _COMPARISONS[sign], float(gravity(Finding(limit))))
         if key.partition(".")[0] not in _NUMBERS:
-            raise ExhumeError(f"There is no number {key!r} to compare; there are finding, {', '.join(_NUMBERS)}.")
+            raise ExhumeError(f"There is no number {key!r}; choose from finding, {', '.join(_NUMBERS)}.")
         try:
             return cls(text, key, _COMPARISONS[sign], float(limit))
         except ValueError:
             raise ExhumeError(f"{key} is compared with a number, not {limit!r}.") from None
 
     def check(self, data: Dataset | None) -> None:
-        """Raise :class:`~exhume.core.errors.ExhumeError` when no attack could be judged by the data at hand."""
-        if data is None and self.key.partition(".")[0] not in _BLIND:
+        """Raise :class:`~exhume.core.errors.ExhumeError` when the condition needs data and there is none."""
+        if data is None and self.key.partition(".")[0] not in _WITHOUT_DATA:
             raise self._unknown()
 
     def is_met(self, audit: Audit) -> bool:
-        """Tell whether any attack's audit meets the condition.
+        """Return whether any evaluation of the audit meets the condition.
 
         Raises:
             ExhumeError: when the number needs data that was not given.
@@ -74,7 +74,7 @@ class Condition:
         return any(self.is_met_by(evaluation) for evaluation in audit.evaluations.values())
 
     def is_met_by(self, evaluation: Evaluation) -> bool:
-        """Tell whether one audit meets the condition."""
+        """Return whether one evaluation meets the condition."""
         if self.key == "finding":
             return self.holds_for(gravity(verdict_of_evaluation(evaluation).finding), self.limit)
         value: Any = evaluation.to_json()
@@ -87,4 +87,6 @@ class Condition:
         return self.holds_for(value, self.limit)
 
     def _unknown(self) -> ExhumeError:
-        return ExhumeError(f"{self.key} is not known here, so {self.text!r} cannot be judged; give the data it takes.")
+        return ExhumeError(
+            f"{self.key} is not known here, so {self.text!r} cannot be decided; give the data that it needs."
+        )

@@ -1,4 +1,4 @@
-"""The audit as JUnit XML, which every pipeline can show."""
+"""The audit as JUnit XML, which CI systems can show."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,18 +14,18 @@ _NOT_XML = {code: None for code in range(32) if code not in (9, 10, 13)} | {0xFF
 
 
 def junit(audit: Audit, conditions: Mapping[Condition, bool]) -> bytes:
-    """Return the audit as a test suite: a case for each condition, and one for each attack that ran or was skipped.
+    """Return the audit as a test suite with a case per condition and per attack.
 
     A condition that is met is a failure. An attack that did not run is a skipped case, so that a pipeline shows what
     was not tested.
     """
-    spoken = verdict_of_audit(audit)
+    worst = verdict_of_audit(audit)
     suite = ElementTree.Element("testsuite", name="exhume audit")
     for condition, is_met in conditions.items():
         case = ElementTree.SubElement(suite, "testcase", classname="exhume.conditions", name=f"not {condition.text}")
         if is_met:
-            failure = ElementTree.SubElement(case, "failure", message=_clean(spoken.sentence), type="condition")
-            failure.text = _clean(spoken.detail)
+            failure = ElementTree.SubElement(case, "failure", message=_clean(worst.sentence), type="condition")
+            failure.text = _clean(worst.detail)
     assessed = {one.attack: one for one in audit.assessments}
     for name in [*assessed, *(name for name in audit.evaluations if name not in assessed)]:
         case = ElementTree.SubElement(suite, "testcase", classname="exhume.attacks", name=name)
@@ -47,10 +47,10 @@ def junit(audit: Audit, conditions: Mapping[Condition, bool]) -> bytes:
 
 
 def write_junit(path: Path, audit: Audit, conditions: Mapping[Condition, bool]) -> None:
-    """Write the audit as JUnit XML, whole or not at all."""
+    """Write the audit as JUnit XML, atomically."""
     write_atomically(path, junit(audit, conditions) + b"\n")
 
 
 def _clean(text: str) -> str:
-    """Drop what XML cannot hold."""
+    """Remove characters that XML does not allow."""
     return text.translate(_NOT_XML)

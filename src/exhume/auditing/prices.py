@@ -23,7 +23,7 @@ CHANGES: dict[str, Change] = {
     "as trained": lambda view, _: view,
     "rounded to float16": lambda view, _: round_weights(view, torch.float16),
     "rounded to bfloat16": lambda view, _: round_weights(view, torch.bfloat16),
-    "rounded to 8 bits a tensor": lambda view, _: quantise_weights(view),
+    "rounded to 8 bits per tensor": lambda view, _: quantise_weights(view),
     "noise of 0.1% of the weights": lambda view, generator: add_relative_noise(view, 1e-3, generator),
     "noise of 1% of the weights": lambda view, generator: add_relative_noise(view, 1e-2, generator),
 }

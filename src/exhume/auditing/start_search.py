@@ -1,10 +1,10 @@
-"""Find the start that a network grew out of, among seeds or public checkpoints.
+"""Find the initial weights of a network among seeds or public checkpoints.
 
-Training moves a weight little compared with what it was drawn from, so final weights still resemble the start they grew
-out of, and no other. Under the null that a start was drawn independently, the inner product of the two, tensor by
-tensor and centred, has mean zero and variance ``‖a‖²‖b‖²/(n − 1)`` over permutations, whatever the weights are; over
-thousands of weights it is normal. So a resemblance has a p-value, and "the attacker must know the initial weights"
-becomes a search.
+Training moves weights little compared with the spread of their initial values, so final weights still correlate with
+their own initial weights, and with no others. Under the null that weights were drawn independently, the inner product
+of the two, centred per tensor, has mean zero and variance ``‖a‖²‖b‖²/(n − 1)`` over permutations, whatever the weights
+are; over thousands of weights it is normal. So the correlation has a p-value, and an attacker who does not know the
+initial weights can search for them.
 """
 
 import math
@@ -21,30 +21,30 @@ from exhume.core.progress import Progress, no_progress
 from exhume.records import AttackerView, StartCandidate, StartEvidence, Weights, check_weights
 
 SHOWN = 3
-"""How many of the likeliest starts are kept as evidence."""
+"""Number of candidates that are kept as evidence, the likeliest first."""
 CERTAIN = -12.0
-"""A search stops at a start that chance explains with less than this power of ten."""
+"""Power of ten of the p-value, corrected for all seeds, below which a search stops."""
 LEAST_SHARED = 0.5
-"""A checkpoint with less than this share of the final weights is of another network, not one with another head."""
-GLANCE = 20_000
-"""Weights of a tensor that a search looks at; the likeliest starts are then looked at in full."""
+"""Least share of the final weights that a checkpoint must have; with less it is another network, not another head."""
+SAMPLED_WEIGHTS = 20_000
+"""Weights per tensor that a search compares; the likeliest candidates are then compared in full."""
 LEAST_P = -300.0
-"""Powers of ten below this say nothing new."""
-COMPARED_LEAST = 16
-"""How many starts are looked at in any case, so that the likeliest has others to stand out from."""
+"""Smallest power of ten that is reported for a p-value."""
+LEAST_COMPARED = 16
+"""Least number of seeds that are compared, so that the likeliest has others to be compared with."""
 
 
 @dataclass(frozen=True)
 class FoundStart:
-    """A start and the evidence for it."""
+    """Initial weights and the evidence for them."""
 
     weights: dict[str, Tensor]
     evidence: StartEvidence
 
 
 def draw_weights(factory: Callable[[], nn.Module], seed: int) -> dict[str, Tensor]:
-    """Build a model under a seed of the framework, as its owner did, and return its weights."""
-    # The start that is looked for came out of the global generator, so that is the one to set; fork_rng gives it back.
+    """Build a model after seeding PyTorch, as its owner did, and return its weights."""
+    # The owner drew the weights from the global generator, so it must be seeded here; fork_rng restores its state.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return {name: weight.detach().clone() for name, weight in factory().state_dict().items()}
@@ -53,40 +53,40 @@ def draw_weights(factory: Callable[[], nn.Module], seed: int) -> dict[str, Tenso
 def find_seed(
     view: AttackerView, build: Callable[[int], Weights], seeds: Iterable[int], progress: Progress = no_progress
 ) -> FoundStart:
-    """Find the seed whose start ``view.final`` grew out of.
+    """Find the seed of the initial weights of ``view``.
 
     Args:
-        view: what the attacker holds; its ``initial`` is not looked at.
-        build: from a seed to the weights before training, such as
+        view: what the attacker holds; its ``initial`` is not used.
+        build: returns the weights before training for a seed, such as
             ``lambda seed: draw_weights(factory, seed)``.
         seeds: the seeds to try, in this order; the search stops early at one that is certain.
-        progress: hears where the search stands.
+        progress: a progress callback.
 
     Returns:
-        The likeliest start and the evidence; ``evidence.is_clear`` says whether to believe it.
+        The likeliest initial weights and the evidence; ``evidence.is_clear`` tells whether chance explains it.
 
     Raises:
-        WeightsError: when the starts do not fit the final weights, or do not depend on the seed.
+        WeightsError: when the weights do not fit the final weights, or do not depend on the seed.
     """
     wanted = list(seeds)
     if not wanted:
-        raise ExhumeError("A search for the start needs at least one seed.")
+        raise ExhumeError("A search for the initial weights needs at least one seed.")
     first = build(wanted[0])
     _check_fit(view.final, first)
     drawn = _drawn(first, build(wanted[0] + 1))
     if not drawn:
         raise WeightsError("The weights of the model do not depend on the seed; its factory must draw them from torch.")
-    glance = Resemblance.of(view.final, drawn, most=GLANCE)
+    sampled = Resemblance.of(view.final, drawn, most=SAMPLED_WEIGHTS)
     ranking: list[tuple[float, int]] = []
     certain = CERTAIN - math.log10(len(wanted))
     is_certain = False
     for number, seed in enumerate(wanted):
         if number % 25 == 0:
             progress("start", number, len(wanted), f"likeliest: seed {min(ranking, default=(0, seed))[1]}")
-        distance, _, log10_p = glance(first if number == 0 else build(seed))
+        distance, _, log10_p = sampled(first if number == 0 else build(seed))
         ranking.append((distance, seed))
         is_certain |= log10_p < certain
-        if is_certain and len(ranking) >= COMPARED_LEAST:
+        if is_certain and len(ranking) >= LEAST_COMPARED:
             break
     progress("start", len(wanted), len(wanted), f"likeliest: seed {min(ranking)[1]}")
     likeliest = [(f"seed {seed}", dict(build(seed))) for _, seed in sorted(ranking)[:SHOWN]]
@@ -96,10 +96,10 @@ def find_seed(
 def find_base(view: AttackerView, bases: Mapping[str, Weights]) -> FoundStart:
     """Find the public checkpoint that ``view.final`` was fine-tuned from.
 
-    Weights that a base lacks or has in another shape (a new head) count as not known; the final ones stand in for them.
+    Weights that a checkpoint lacks or has in another shape (a new head) are unknown; the final ones replace them.
     """
     if not bases:
-        raise ExhumeError("A search for the start needs at least one checkpoint.")
+        raise ExhumeError("A search for the initial weights needs at least one checkpoint.")
     expected = {name: weight.shape for name, weight in view.final.items()}
     least = LEAST_SHARED * _count(view.final, view.final)
     fitting = {name: base for name, base in bases.items() if _count(view.final, _shared(view.final, base)) >= least}
@@ -117,24 +117,24 @@ def find_base(view: AttackerView, bases: Mapping[str, Weights]) -> FoundStart:
 
 
 def fill_missing(final: Weights, base: Weights) -> dict[str, Tensor]:
-    """Return the weights of ``base`` that fit, and the final ones where it has none."""
+    """Return the weights of ``base`` that fit, and the final weights for the others."""
     shared = _shared(final, base)
     return {name: base[name] if name in shared else weight for name, weight in final.items()}
 
 
 @dataclass(frozen=True)
 class Resemblance:
-    """Measures how far final weights resemble a start."""
+    """Measures how far final weights resemble candidates for the initial weights."""
 
     centred: Mapping[str, Float[Tensor, " weight"]]
-    """The final weights tensor by tensor, without their mean."""
+    """The final weights per tensor, without their mean."""
     raw: Mapping[str, Float[Tensor, " weight"]]
     most: int | None = None
-    """How many weights of a tensor to look at, evenly spread; None: all."""
+    """Largest number of weights per tensor to compare, evenly spread; None: all."""
 
     @classmethod
     def of(cls, final: Weights, names: Iterable[str], most: int | None = None) -> "Resemblance":
-        """Prepare the weights of these names."""
+        """Prepare the weights with these names."""
         raw = {
             name: _flat(final[name], most)
             for name in sorted(names)
@@ -187,7 +187,7 @@ def _candidate(
 
 
 def _drawn(first: Weights, second: Weights) -> set[str]:
-    """Return the names of weights that a seed decides."""
+    """Return the names of weights that depend on the seed."""
     return {name for name in first if not torch.equal(first[name], second[name])}
 
 

@@ -1,4 +1,4 @@
-"""``exhume attack``: what an attacker digs out, without a look at the data."""
+"""``exhume attack``: run attacks without reading any data."""
 
 from exhume.cli import options
 from exhume.cli.command import command
@@ -24,9 +24,9 @@ def attack_command(
     device: options.DeviceOption = "auto",
     console: CommandConsole,
 ) -> None:
-    """Attack a network and keep what was found; no training data is read.
+    """Attack a network and keep the results; no training data is read.
 
-    One attack writes to the folder itself, several to a sub-folder each.
+    One attack writes to the folder itself, several write to a sub-folder each.
     """
     from exhume.attacks import Restarted
     from exhume.cli.pipeline import attack_into, choose_attacks
@@ -44,4 +44,4 @@ def attack_command(
     console.print_json(merge_results({name: evaluate(one, victim=view).to_json() for name, (_, one) in found.items()}))
     for place, one in found.values():
         print_attack(console, one)
-        console.print(f"Kept in {place.reconstruction}; for machines, {place.result}.")
+        console.print(f"Kept in {place.reconstruction}; as JSON in {place.result}.")

@@ -1,4 +1,4 @@
-"""``exhume demo``: the whole way from faces to their recovery, in a minute."""
+"""``exhume demo``: train on faces and recover them, in a minute."""
 
 from pathlib import Path
 

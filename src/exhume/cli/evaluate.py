@@ -1,4 +1,4 @@
-"""``exhume evaluate``: what was found, beside the data and beside its null."""
+"""``exhume evaluate``: compare results with the training data and with held-out data."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""The view of a network that somebody else's code built."""
+"""The view of a network that the user's own code builds."""
 
 import importlib
 import importlib.util
@@ -25,15 +25,15 @@ from exhume.records.record import Bounds
 from exhume.training.settings import LossName
 
 SEEDS = "seed:"
-"""How a start is spelt that is to be searched for among seeds."""
-MEASURED = ("weight_decay", "momentum", "lr", "batch_size", "steps", "epochs", "noise_multiplier")
-"""Facts of a training that attacks compute with."""
+"""Prefix of an --initial that names seeds to search."""
+NUMERIC_FACTS = ("weight_decay", "momentum", "lr", "batch_size", "steps", "epochs", "noise_multiplier")
+"""Facts about a training that must be numbers, because attacks compute with them."""
 LOSS_NAMES: tuple[str, ...] = get_args(LossName)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnModel:
-    """What the command line was told about somebody's own network."""
+    """The options about the user's own network."""
 
     model: str
     """``package.module:factory`` or ``file.py:factory``."""
@@ -44,13 +44,13 @@ class OwnModel:
     bounds: str | None = None
     offset: str | None = None
     training: Sequence[str] = ()
-    """What is publicly known of the training, as ``NAME=VALUE``."""
+    """Public facts about the training, as ``NAME=VALUE``."""
 
 
 def own_view(own: OwnModel, progress: Progress = no_progress) -> tuple[AttackerView, StartEvidence | None]:
-    """Build a view of the network, searching for its start where that is asked for.
+    """Build a view of the network, and search for its initial weights where ``own.initial`` asks for it.
 
-    ``own.model`` names the owner's own code, which is imported.
+    ``own.model`` names code of the user, which is imported.
     """
     if own.final is None or own.input_shape is None:
         raise ExhumeError("With --model, name the weights (--final) and the shape of one input (--input-shape) too.")
@@ -60,11 +60,11 @@ def own_view(own: OwnModel, progress: Progress = no_progress) -> tuple[AttackerV
     shape = tuple(map(int, sizes))
     means = None if own.offset is None else torch.tensor(_numbers(own.offset, "--offset", "0.13"))
     if means is not None and len(means) not in (1, shape[0]):
-        raise ExhumeError(f"--offset takes one number or one a channel, here {shape[0]}, not {len(means)}.")
+        raise ExhumeError(f"--offset takes one number or one per channel, here {shape[0]}, not {len(means)}.")
     seeds = parse_seeds(own.initial)
     factory = find_factory(own.model)
     network = build_model(factory, own.model)
-    count_outputs(network, shape)  # says so at once where the model does not take such inputs
+    count_outputs(network, shape)  # refuses models that cannot be audited, before long work
     names = network.state_dict().keys()
     view = AttackerView(
         model=network,
@@ -75,7 +75,7 @@ def own_view(own: OwnModel, progress: Progress = no_progress) -> tuple[AttackerV
         training=PublicTraining.from_facts(_facts(own.training)),
     )
     if seeds:
-        found = find_seed(view, lambda seed: _built(factory, own.model, seed), seeds, progress)
+        found = find_seed(view, lambda seed: _weights_from_seed(factory, own.model, seed), seeds, progress)
     elif own.initial:
         found = find_base(view, {name: load_weights(Path(name), names) for name in own.initial})
     else:
@@ -87,14 +87,14 @@ def _with_start(view: AttackerView, found: FoundStart) -> tuple[AttackerView, St
     evidence = found.evidence
     if evidence.tried > 1 and not evidence.is_clear:
         raise WeightsError(
-            f"None of the {evidence.tried} starts stands out: chance explains even {evidence.best.name}; "
-            "widen the search, or leave --initial away to attack with the final weights alone."
+            f"None of the {evidence.tried} candidates for the initial weights stands out: chance explains even "
+            f"{evidence.best.name}; widen the search, or omit --initial to attack with the final weights alone."
         )
     return replace(view, initial=found.weights), evidence
 
 
 def parse_seeds(initial: Sequence[str]) -> list[int]:
-    """Read ``seed:0-9999``, ``seed:42`` or ``seed:1,7,42``; nothing where starts are files.
+    """Read ``seed:0-9999``, ``seed:42`` or ``seed:1,7,42``; an empty list where ``initial`` names files.
 
     >>> parse_seeds(["seed:3-5,9"]), parse_seeds(["base.safetensors"])
     ([3, 4, 5, 9], [])
@@ -107,9 +107,9 @@ def parse_seeds(initial: Sequence[str]) -> list[int]:
         for part in text.removeprefix(SEEDS).split(","):
             first, _, last = part.partition("-")
             if not (first.isdecimal() and (last or first).isdecimal() and int(first) <= int(last or first) < 2**63):
-                raise ExhumeError(f"--initial reads seed:0-9999, seed:42 or seed:1,7,42, not {text!r}.")
+                raise ExhumeError(f"--initial takes seed:0-9999, seed:42 or seed:1,7,42, not {text!r}.")
             if int(last or first) - int(first) >= 10**7:
-                raise ExhumeError(f"{text!r} names more seeds than can be tried; take ten million at most.")
+                raise ExhumeError(f"{text!r} names more seeds than can be tried; the limit is ten million.")
             seeds += range(int(first), int(last or first) + 1)
     return seeds
 
@@ -118,18 +118,18 @@ def find_factory(name: str) -> Callable[..., Any]:
     """Import ``package.module:factory`` or ``file.py:factory``."""
     place, separator, factory = name.rpartition(":")
     if not separator or not factory.isidentifier() or not place:
-        raise ExhumeError(f"--model reads package.module:factory or file.py:factory, not {name!r}.")
+        raise ExhumeError(f"--model takes package.module:factory or file.py:factory, not {name!r}.")
     build = getattr(_import(place), factory, None)
     if not callable(build):
         raise ExhumeError(f"{place} has no function {factory!r}.")
-    return build  # type: ignore[no-any-return] # any callable will do
+    return build  # type: ignore[no-any-return] # any callable
 
 
 def build_model(factory: Callable[..., Any], name: str, **arguments: int) -> nn.Module:
-    """Return what the owner's factory builds."""
+    """Return the model that the user's factory builds."""
     try:
         model = factory(**arguments)
-    except (Exception, SystemExit) as error:  # the owner's code may raise anything, or leave with a code of its own
+    except (Exception, SystemExit) as error:  # the user's code may raise anything, or exit
         raise ExhumeError(f"{name}() failed: {type(error).__name__}: {first_sentence(error)}.") from error
     if not isinstance(model, nn.Module):
         raise ExhumeError(f"{name}() returned a {type(model).__name__}, not an nn.Module.")
@@ -138,8 +138,8 @@ def build_model(factory: Callable[..., Any], name: str, **arguments: int) -> nn.
     return model
 
 
-def _built(factory: Callable[..., Any], name: str, seed: int) -> dict[str, Tensor]:
-    """Build the model under a seed: the framework's, and the factory's own where it takes one."""
+def _weights_from_seed(factory: Callable[..., Any], name: str, seed: int) -> dict[str, Tensor]:
+    """Build the model after seeding PyTorch, and pass the seed to a factory that takes one."""
     own = {"seed": seed} if "seed" in inspect.signature(factory).parameters else {}
     return draw_weights(lambda: build_model(factory, name, **own), seed)
 
@@ -149,7 +149,7 @@ def _import(place: str) -> ModuleType:
     try:
         if file.suffix == ".py":
             return _import_file(file)
-        # An installed command does not look into the working directory by itself; python -m does.
+        # An installed command does not search the working directory; python -m does.
         if str(Path.cwd()) not in sys.path:
             sys.path.insert(0, str(Path.cwd()))
         return importlib.import_module(place)
@@ -157,7 +157,7 @@ def _import(place: str) -> ModuleType:
         raise
     except ModuleNotFoundError as error:
         raise ExhumeError(f"{place} cannot be imported: there is no module {error.name!r}.") from error
-    except (Exception, SystemExit) as error:  # scripts end with one, and 0 would pass for a finished audit
+    except (Exception, SystemExit) as error:  # scripts end with SystemExit, and code 0 would look like a finished audit
         raise ExhumeError(f"{place} cannot be imported: {type(error).__name__}: {first_sentence(error)}.") from error
 
 
@@ -177,9 +177,9 @@ def _facts(training: Sequence[str]) -> dict[str, Any]:
     for text in training:
         name, separator, value = text.partition("=")
         if not separator or not name.strip():
-            raise ExhumeError(f"--trained-with reads NAME=VALUE, such as optimiser=adam, not {text!r}.")
+            raise ExhumeError(f"--trained-with takes NAME=VALUE, such as optimiser=adam, not {text!r}.")
         fact, told = name.strip().replace("-", "_"), parse_value(value.strip())
-        if fact in MEASURED and (isinstance(told, bool) or not isinstance(told, int | float)):
+        if fact in NUMERIC_FACTS and (isinstance(told, bool) or not isinstance(told, int | float)):
             raise ExhumeError(f"--trained-with takes a number for {fact}, not {value.strip()!r}.")
         if fact == "loss":
             told = _known_loss(value.strip())
@@ -188,11 +188,11 @@ def _facts(training: Sequence[str]) -> dict[str, Any]:
 
 
 def _known_loss(name: str) -> str:
-    """Return a loss as attacks call it, which compute with it and so must know it."""
+    """Return the name of a loss; attacks compute with it, so it must be a known one."""
     if name.lower() not in LOSS_NAMES:
         *most, last = LOSS_NAMES
         names = f"{', '.join(most)} or {last}"
-        raise ExhumeError(f"--trained-with takes {names} for loss, not {name!r}; leave it away where it was another.")
+        raise ExhumeError(f"--trained-with takes {names} for loss, not {name!r}; omit it for another loss.")
     return name.lower()
 
 

@@ -1,4 +1,4 @@
-"""Results in words."""
+"""Printed summaries of results."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from exhume.report.scores import below, scores
 
 
 def print_training(console: CommandConsole, data: Dataset, victim: Victim) -> None:
-    """Say what was trained, and how it went."""
+    """Print what was trained, and the result of the training."""
     result = victim.result
     steps = result.get("steps")
     way = "in closed form" if steps is None else f"in {count_noun(steps, 'step')}"
@@ -25,7 +25,7 @@ def print_training(console: CommandConsole, data: Dataset, victim: Victim) -> No
 
 
 def print_attack(console: CommandConsole, found: Reconstruction) -> None:
-    """Say what an attack found, as far as the attacker knows."""
+    """Print what an attack found, as far as the attacker knows."""
     certified = int(found.certified.sum())
     proven = f", {certified} of them certified" if certified else ""
     console.print(found.attack)
@@ -35,23 +35,23 @@ def print_attack(console: CommandConsole, found: Reconstruction) -> None:
 
 
 def print_start(console: CommandConsole, start: StartEvidence | None) -> None:
-    """Say which start a network grew out of, where there was one to judge."""
+    """Print the evidence for the initial weights, where there is any."""
     if start is None:
         return
     best = start.best
     tried = f", the likeliest of {start.tried} tried" if start.tried > 1 else ""
     console.note(
-        f"start: {best.name}{tried}; the weights moved by {best.distance:.1%} and correlate with it by "
+        f"initial weights: {best.name}{tried}; the weights moved by {best.distance:.1%} and correlate with it by "
         f"{best.correlation:.3f} ({below(0.0 if best.log10_p <= LEAST_P else 10**best.log10_p)})"
     )
     if not start.is_clear:
-        console.note(f"The final weights do not seem to have grown out of {best.name}.")
+        console.note(f"The final weights do not seem to come from {best.name}.")
     if start.stand_ins:
-        console.note(f"The start has no {', '.join(start.stand_ins[:3])}; the final weights stand in for them.")
+        console.note(f"The initial weights have no {', '.join(start.stand_ins[:3])}; the final weights replace them.")
 
 
 def print_assessments(console: CommandConsole, assessments: Sequence[Assessment]) -> None:
-    """Say which attacks apply, and what became of each."""
+    """Print which attacks apply, and what became of each."""
     for one in assessments:
         fate = f"; {one.fate}" if one.fate else ""
         why = f": {' '.join(one.reasons)}" if one.reasons else ""
@@ -59,8 +59,8 @@ def print_assessments(console: CommandConsole, assessments: Sequence[Assessment]
 
 
 def print_audit(console: CommandConsole, audit: Audit) -> None:
-    """Say what all attacks found, every number beside its null, and the verdict last, where the eye is."""
-    words = verdict(audit)
+    """Print what each attack found, with held-out counts beside each count, and the verdict last."""
+    result = verdict(audit)
     for evaluation in audit.evaluations.values():
         print_attack(console, evaluation.found)
         rows = [(score.name, score.trained, score.held_out, score.chance) for score in scores(evaluation)]
@@ -68,19 +68,19 @@ def print_audit(console: CommandConsole, audit: Audit) -> None:
             console.print("")
             console.print_table(("", "trained on", "held out", "by chance"), rows)
         console.print("")
-    console.print(words.sentence, style="bold")
-    console.print(words.detail)
+    console.print(result.sentence, style="bold")
+    console.print(result.detail)
 
 
 def print_files(console: CommandConsole, folder: RunFolder, audit: Audit) -> None:
-    """Say where to look, and how to treat what is there."""
-    tells = any(len(evaluation.found) for evaluation in audit.evaluations.values())
-    care = " Both tell of training examples: share them as you would share the data." if tells else ""
-    console.print(f"Open {folder.report}; for machines, {folder.audit}.{care}")
+    """Print where the report is, and how to treat it."""
+    has_candidates = any(len(evaluation.found) for evaluation in audit.evaluations.values())
+    care = " Both may show training examples: share them only as you would share the data." if has_candidates else ""
+    console.print(f"Report: {folder.report}; as JSON: {folder.audit}.{care}")
 
 
 def merge_results(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the one result as it is, or several by the name of their attack."""
+    """Return a single result as it is, or several by the name of their attack."""
     if len(results) == 1:
         return dict(next(iter(results.values())))
     return {"attacks": {name: dict(result) for name, result in results.items()}}
