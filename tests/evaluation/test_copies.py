@@ -76,7 +76,7 @@ def test_without_held_out_examples_nothing_is_called_safe(digits):
     alone = replace(digits, holdout=Split(inputs=digits.holdout.inputs[:0], labels=digits.holdout.labels[:0]))
     found = find_copies(posing_as(alone, alone.train.inputs[:3]), alone)
     assert not found.is_safe
-    assert "Nothing is held out" in found.sentence
+    assert "no hold-out set" in found.sentence
 
 
 def test_other_shapes_are_refused(digits):
