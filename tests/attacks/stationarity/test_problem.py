@@ -10,7 +10,6 @@ import torch
 import exhume
 from exhume.attacks.stationarity.multipliers import FreeMultipliers, MarginMultipliers, TiedMultipliers
 from exhume.attacks.stationarity.problem import StationarityProblem
-from exhume.attacks.stationarity.runs import Knobs, draw_starts, minimise_runs
 from exhume.clues.known_loss import balanced_labels
 from exhume.clues.search_space import SearchSpace
 from exhume.gradient_sums.module import ModuleSums
@@ -131,22 +130,3 @@ def test_the_closed_form_is_that_of_any_module(family):
     one, other = (each.objective(*start, tensor(20.0), tensor(0.3)) for each in (problem, slow))
     torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(problem.sums.outputs(start[0]), slow.sums.outputs(start[0]))
-
-
-def test_runs_side_by_side_do_not_disturb_each_other():
-    view, multipliers = dense_view(), families(4, 3)["margin"]
-    problem = StationarityProblem.of(view, SearchSpace(6), multipliers, dtype=torch.float64)
-    generator = torch.Generator().manual_seed(2)
-    ranges = {
-        "input_rate": (0.01, 0.1), "multiplier_rate": (0.01, 0.1), "init_std": (0.1, 1.0), "floor": (0.1, 0.5),
-        "sharpness": (10.0, 100.0),
-    }  # fmt: skip
-    knobs = Knobs.draw(ranges, 3, generator)
-    start = draw_starts(problem, 4, 3, knobs, generator)
-    together = minimise_runs(problem, start, knobs, steps=30)
-    start[0][0] = 1e200  # one run that is lost from the beginning
-    damaged = minimise_runs(problem, start, knobs, steps=30)
-    assert damaged.residuals[0] == torch.inf
-    torch.testing.assert_close(damaged.residuals[1:], together.residuals[1:])
-    alone = minimise_runs(problem, (start[0][2:], start[1][2:]), knobs.take(torch.tensor([2])), steps=30)
-    torch.testing.assert_close(alone.free[0], together.free[2], rtol=1e-9, atol=1e-12)

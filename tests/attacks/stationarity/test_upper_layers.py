@@ -13,16 +13,12 @@ from exhume.clues.clues import clues_of
 from exhume.clues.search_space import SearchSpace
 from exhume.core.errors import ExhumeError
 from exhume.records import AttackerView
-from exhume.training.recipes import weight_decay_recipe
+from tests.attacks.stationarity.victims import regression
 
 
 def test_only_the_first_layer_counts_where_the_others_keep_their_random_start():
-    data = exhume.load("digits", classes="all", size=20, test=0)
     for decay, alone in ((0.0, True), (3e-3, False)):
-        victim = exhume.train(
-            data, device="cpu", **weight_decay_recipe(loss="ce", weight_decay=decay, width=80, steps=1000)
-        )
-        view = replace(victim.view(), initial=None)
+        view = replace(regression(decay).view(), initial=None)
         assert clues_of(view).upper_layers_look_random is alone
         found = MaxMargin(trials=1, restarts=1, steps=10).run(view, device="cpu")
         assert found.diagnostics["upper_layers"] == (0.0 if alone else 1.0)

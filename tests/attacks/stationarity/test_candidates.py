@@ -1,0 +1,55 @@
+"""From runs to candidates: stuck runs are left out, agreement is confidence, pixels lie in their range."""
+
+import torch
+
+from exhume.attacks.stationarity.candidates import collect_candidates, to_pixels
+from exhume.attacks.stationarity.runs import Runs
+from exhume.records import AttackerView
+from tests.attacks.stationarity.test_runs import pose
+
+
+def collect(free, residuals, similar=0.95):
+    raw = torch.rand(free.shape[:2], generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    runs = Runs(free=free, raw=raw, residuals=torch.tensor(residuals), history=torch.zeros(1))
+    view = AttackerView(model=torch.nn.Identity(), final={}, input_shape=(1, 2, 3))
+    return collect_candidates(
+        view, pose(), runs, similar=similar, edges=False, generator=torch.Generator().manual_seed(0)
+    )
+
+
+def draw(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def test_runs_that_got_stuck_are_left_out():
+    found = collect(draw(3, 4, 6), [0.5, 0.2, 0.3], similar=1.1)
+    assert found.kept_runs.tolist() == [1, 2]
+    assert len(found.inputs) == len(found.duals) == len(found.confidence) == 8
+    assert found.exact == 0
+
+
+def test_a_candidate_of_two_runs_is_averaged_and_sure():
+    free = draw(2, 4, 6)
+    free[1, 2] = 1.02 * free[0, 3]
+    found = collect(free, [0.2, 0.2])
+    assert float(found.confidence[0]) > 0.999
+    torch.testing.assert_close(found.inputs[0], 1.01 * free[0, 3])
+    assert len(found.inputs) <= 7
+
+
+def pixel_view(bounds):
+    return AttackerView(
+        model=torch.nn.Identity(), final={}, input_shape=(1, 2, 2), bounds=bounds, offset=torch.full((1, 2, 2), 0.5)
+    )
+
+
+def test_pixels_are_clamped_or_stretched_to_their_range():
+    inputs = torch.tensor([[-0.1, 0.0, 0.1, 0.3], [-2.0, 0.0, 0.0, 2.0]])
+    view = pixel_view((0.0, 1.0))
+    plain = to_pixels(view, inputs, stretch=False)
+    torch.testing.assert_close(plain.flatten(1), (inputs + 0.5).clamp(0, 1))
+    stretched = to_pixels(view, inputs, stretch=True)
+    assert stretched.shape == (2, 1, 2, 2)
+    assert stretched.flatten(1).amin(1).tolist() == [0.0, 0.0]
+    assert stretched.flatten(1).amax(1).tolist() == [1.0, 1.0]
+    torch.testing.assert_close(to_pixels(pixel_view(None), inputs, stretch=True).flatten(1), inputs + 0.5)

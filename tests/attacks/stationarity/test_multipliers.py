@@ -1,0 +1,83 @@
+"""Multipliers: duals against definitions, pullbacks against finite differences, and what is feasible."""
+
+import pytest
+import torch
+
+from exhume.attacks.stationarity.multipliers import (
+    FreeMultipliers,
+    MarginMultipliers,
+    Multipliers,
+    TiedMultipliers,
+    margin_directions,
+)
+
+CANDIDATES, OUTPUTS, VALUES = 5, 3, 4
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+WEIGHT = draw(VALUES, OUTPUTS, seed=1)
+LABELS = torch.arange(CANDIDATES) % OUTPUTS
+
+
+def network(inputs):
+    return (inputs @ WEIGHT).tanh()
+
+
+def margin(outputs, label):
+    if len(outputs) == 1:
+        return (2 * label - 1) * outputs[0]
+    others = torch.cat([outputs[:label], outputs[label + 1 :]])
+    return outputs[label] - others.max()
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 4])
+def test_margin_directions_are_gradients_of_margins(outputs):
+    values, labels = draw(6, outputs), torch.arange(6) % max(2, outputs)
+    slow = torch.stack(
+        [torch.func.grad(margin)(row, label) for row, label in zip(values, labels.tolist(), strict=True)]
+    )
+    torch.testing.assert_close(margin_directions(values, labels), slow)
+
+
+FAMILIES = {
+    "margin": MarginMultipliers(LABELS),
+    "free": FreeMultipliers(),
+    "tied": TiedMultipliers(torch.nn.functional.cross_entropy, LABELS, 2.0),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_pullbacks_are_derivatives_of_duals(family):
+    multipliers = FAMILIES[family]
+    assert isinstance(multipliers, Multipliers)
+    inputs, raw = draw(CANDIDATES, VALUES, seed=2), draw(*multipliers.shape(CANDIDATES, OUTPUTS), seed=3)
+    cotangent = draw(CANDIDATES, OUTPUTS, seed=4)
+    _, pullback = multipliers.duals(network, inputs, raw)
+    by_inputs, by_raw = pullback(cotangent)
+    slow_inputs, slow_raw = torch.func.grad(
+        lambda *at: (multipliers.duals(network, *at)[0] * cotangent).sum(), argnums=(0, 1)
+    )(inputs, raw)
+    torch.testing.assert_close(torch.zeros_like(inputs) if by_inputs is None else by_inputs, slow_inputs)
+    torch.testing.assert_close(by_raw, slow_raw)
+
+
+def test_tied_duals_are_negative_slopes_per_candidate():
+    inputs, strength = draw(CANDIDATES, VALUES), 0.7
+    tied = TiedMultipliers(torch.nn.functional.cross_entropy, LABELS, strength)
+    duals, _ = tied.duals(network, inputs, torch.zeros(1, dtype=torch.float64))
+    one_hot = torch.nn.functional.one_hot(LABELS, OUTPUTS).double()
+    torch.testing.assert_close(duals, strength * (one_hot - network(inputs).softmax(1)))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_penalties_have_their_gradients_and_vanish_for_feasible_multipliers(family):
+    multipliers = FAMILIES[family]
+    raw = draw(*multipliers.shape(CANDIDATES, OUTPUTS), seed=5)
+    floor = torch.tensor(0.3, dtype=torch.float64)
+    value, gradient = multipliers.penalty(raw, floor)
+    torch.testing.assert_close(gradient, torch.func.grad(lambda at: multipliers.penalty(at, floor)[0])(raw))
+    assert (float(value) > 0) == (family == "margin")
+    assert float(multipliers.penalty(raw.abs() + floor, floor)[0]) == 0.0
