@@ -20,9 +20,6 @@ from exhume.optimise import Adam, minimise
 from exhume.records import AttackerView
 
 BOX = (-0.5, 0.5)
-TRAINED_STEPS = 300
-"""Training steps of the network whose attack is timed. A full training shows half as many directions again, at little
-more cost per step."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +33,13 @@ class StepCase:
     points: list[dict[str, torch.Tensor]]
 
     @classmethod
-    def of(cls, size: int, candidates: int, width: int, pixels: int, device: str) -> "StepCase":
+    def of(cls, preset: Preset, *, size: int, candidates: int, width: int, pixels: int) -> "StepCase":
         """Train a network on noise for some steps, and draw candidates."""
-        generator = torch.Generator().manual_seed(0)
+        generator, device = torch.Generator().manual_seed(0), preset.device
         images = [torch.rand(size, pixels, generator=generator) - 0.5 for _ in range(2)]
         splits = [exhume.Split(inputs=inputs, labels=torch.arange(size) % 2) for inputs in images]
         data = exhume.Dataset(name="noise", train=splits[0], holdout=splits[1], classes=("odd", "even"), bounds=BOX)
-        victim = exhume.train(data, model=exhume.MLP(width=width), steps=TRAINED_STEPS, device=device, seed=0)
+        victim = exhume.train(data, model=exhume.MLP(width=width), steps=preset.training_steps, device=device, seed=0)
         view = victim.view().to(torch.device(device))
         inputs = 0.2 * torch.randn(candidates, pixels, generator=generator)
         duals = (torch.rand(2, candidates, 1, generator=generator) - 0.5) / candidates
@@ -51,6 +48,12 @@ class StepCase:
         problem = _problem(view, SearchSpace(pixels), candidates)
         network = softplus_network(width, pixels).to(device)
         return cls(view, problem, (inputs.to(device), duals.to(device)), network, points)
+
+    @classmethod
+    def usual(cls, preset: Preset, candidates: int | None = None) -> "StepCase":
+        """Return the problem of a preset, by default with two candidates per image."""
+        candidates = 2 * preset.size if candidates is None else candidates
+        return cls.of(preset, size=preset.size, candidates=candidates, width=preset.width, pixels=preset.pixels)
 
     def inside(self) -> tuple[WeightChange, tuple[torch.Tensor, torch.Tensor]]:
         """Return the problem in the subspace of the inputs, the default of the attack, and a starting point."""
@@ -80,7 +83,7 @@ def _problem(view: AttackerView, space: SearchSpace, candidates: int) -> WeightC
 
 def compare_step(preset: Preset) -> Iterator[Row]:
     """Compare a step of the attack with double back-propagation: same objective, candidates and Adam."""
-    case = StepCase.of(preset.size, 2 * preset.size, preset.width, preset.pixels, preset.device)
+    case = StepCase.usual(preset)
     ours, theirs = case.ours(3), case.plain(3)
     assert abs(float(theirs()) / ours().value - 1) < 1e-3, "both must minimise the same objective"  # type: ignore[attr-defined]
     inside, coordinates = case.inside()
@@ -111,7 +114,7 @@ def compare_step(preset: Preset) -> Iterator[Row]:
 
 def compare_compiled(preset: Preset) -> Iterator[Row]:
     """Compare a step with itself through torch.compile, which needs a C++ compiler (or Triton) and time."""
-    case = StepCase.of(preset.size, 2 * preset.size, preset.width, preset.pixels, preset.device)
+    case = StepCase.usual(preset)
     inside, coordinates = case.inside()
     descent = Adam(steps=preset.steps, learning_rates=(1e-4, 1e-4), decay="none")
     objective = torch.compile(inside.objective)
@@ -132,7 +135,7 @@ def compare_compiled(preset: Preset) -> Iterator[Row]:
 
 def compare_memory(preset: Preset) -> Iterator[Row]:
     """Compare peak memory with double back-propagation, and as the candidates double, with and without chunks."""
-    case = StepCase.of(preset.size, 2 * preset.size, preset.width, preset.pixels, preset.device)
+    case = StepCase.usual(preset)
     fast, slow = (peak_megabytes(work, preset.device) for work in (case.ours(2), case.plain(2)))
     setting = f"N = {preset.size}, M = {2 * preset.size}, W = {preset.width}, d = {preset.pixels}"
     yield Row(
@@ -150,7 +153,7 @@ def compare_memory(preset: Preset) -> Iterator[Row]:
 
 def _peak_inside(preset: Preset, candidates: int, chunk: int | None) -> float:
     """Return the peak memory of steps inside a subspace, the default of the attack."""
-    problem, start = StepCase.of(preset.size, candidates, preset.width, preset.pixels, preset.device).inside()
+    problem, start = StepCase.usual(preset, candidates).inside()
     descent = Adam(steps=8, learning_rates=(1e-4, 1e-4))
     return peak_megabytes(lambda: minimise(replace(problem, at_once=chunk).objective, start, descent), preset.device)
 
@@ -162,7 +165,7 @@ def fit_growth(preset: Preset) -> Iterator[Row]:
         seconds = []
         for value in values:
             at = base | {name: value}
-            case = StepCase.of(at["N"], 2 * at["N"], at["W"], at["d"], preset.device)
+            case = StepCase.of(preset, size=at["N"], candidates=2 * at["N"], width=at["W"], pixels=at["d"])
             steps = max(2, preset.steps // 2)
             seconds += seconds_of(case.ours(steps), device=preset.device, rounds=max(1, preset.rounds // 2))
         exponent = slope(values, seconds)

@@ -55,6 +55,9 @@ class Preset:
     restart_steps: int
     candidates: tuple[int, int, int]
     """Candidates per chunk, and two numbers of candidates, one twice the other."""
+    training_steps: int = 300
+    """Training steps of the network whose attack is timed. A full training shows half as many directions again, at
+    little more cost per step."""
 
 
 DIGITS = Victim(source="digits", size=20, width=256)
@@ -63,6 +66,7 @@ PRESETS = {
         device="cpu", rounds=1, steps=3, size=5, width=32, pixels=64, kernel_size=10, sizes=(4, 8), widths=(16, 32),
         dimensions=(32, 64), victims=(replace(DIGITS, size=6, width=256),), recipe_steps=50, our_steps=(50, 100),
         restarts=2, restart_victim=replace(DIGITS, size=6, width=64), restart_steps=25, candidates=(8, 16, 32),
+        training_steps=50,
     ),
     "cpu": Preset(
         device="cpu", rounds=10, steps=4, size=50, width=1024, pixels=784, kernel_size=200, sizes=(25, 50, 100, 200),

@@ -22,16 +22,22 @@ def tools(monkeypatch):
     return measuring, plain_torch
 
 
-def test_one_command_measures_everything(tmp_path):
-    command = [sys.executable, str(FOLDER / "all.py"), "--preset", "small", "--out", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+@pytest.fixture(scope="module")
+def run_all():
+    """The one command that measures everything, loaded once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(FOLDER))
+        yield runpy.run_path(str(FOLDER / "all.py"))["main"]
+
+
+def test_one_command_measures_everything(tmp_path, run_all, capsys):
+    assert run_all(["--preset", "small", "--out", str(tmp_path)]) == 0
     results = json.loads((tmp_path / "benchmarks.json").read_text())
     assert "failed" not in results
     kinds = {row["measurement"] for row in results["rows"]}
     assert kinds == {"step", "kernels", "distillation", "restarts", "memory", "growth", "quality"}
     assert all(row["ratio"] is not None and row["ours"] > 0 for row in results["rows"])
-    assert len(done.stdout.splitlines()) == 2 + len(results["rows"])
+    assert len(capsys.readouterr().out.splitlines()) == 2 + len(results["rows"])
 
 
 @pytest.mark.parametrize(
@@ -46,11 +52,9 @@ def test_one_command_measures_everything(tmp_path):
         ),
     ],
 )
-def test_wrong_options_are_refused_before_anything_is_measured(tmp_path, words, message, monkeypatch, capsys):
-    monkeypatch.syspath_prepend(str(FOLDER))
-    command = runpy.run_path(str(FOLDER / "all.py"))["main"]
+def test_wrong_options_are_refused_before_anything_is_measured(tmp_path, words, message, run_all, capsys):
     with pytest.raises(SystemExit) as left:
-        command([*words, "--out", str(tmp_path / "out")])
+        run_all([*words, "--out", str(tmp_path / "out")])
     assert left.value.code == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

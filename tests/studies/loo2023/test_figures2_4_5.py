@@ -12,7 +12,7 @@ from exhume.studies.study import StudyRun, read_result
 CURVES = ("figure2", "figure4", "figure5", "figureS3", "figureS5", "figureS6")
 
 
-@pytest.mark.parametrize("name", [*CURVES, "figure3", "figureS2"])
+@pytest.mark.parametrize("name", CURVES)
 def test_a_figure_has_curves_with_their_null(name, run_smoke):
     folder = run_smoke(name)
     result = read_result(folder)
@@ -26,7 +26,7 @@ def test_a_figure_has_curves_with_their_null(name, run_smoke):
         assert 0 <= row["null_good"] <= row["size"]
 
 
-def test_figures_share_networks(tmp_path, run_smoke):
+def test_figures_share_networks(run_smoke):
     folders = [run_smoke(name) for name in CURVES]
     assert not any(list((folder / "cells").rglob("*.safetensors")) for folder in folders)
     shared = folders[0].parent / "shared-cells"
@@ -35,8 +35,6 @@ def test_figures_share_networks(tmp_path, run_smoke):
     # Two sizes and two widths of networks: standard, linearised, stopped early, ten classes, ten classes linearised;
     # Figure S1 may add one network of its own.
     assert 20 <= len(grid) <= 21
-    two, three = (read_result(run_smoke(name))["numbers"]["rows"] for name in ("figure2", "figure3"))
-    assert [row for row in two if row["variant"] == "standard"] == three
 
 
 def test_the_papers_observations_hold_in_a_small_grid(tmp_path):
