@@ -1,4 +1,4 @@
-"""The first trained layer: what is read off a view, and the backward signals above it."""
+"""The first trained layer: its weights, what it reads, and the backward signals above it."""
 
 from dataclasses import replace
 
@@ -58,7 +58,7 @@ def test_signals_are_the_gradients_by_the_bias(depth):
             torch.testing.assert_close(signals[index, output], expected, rtol=1e-5, atol=1e-9)
 
 
-class Stranger(nn.Module):
+class FrozenFeatures(nn.Module):
     def __init__(self):
         super().__init__()
         self.features = nn.Conv2d(1, 3, 3, stride=2).requires_grad_(False)
@@ -69,8 +69,8 @@ class Stranger(nn.Module):
         return self.out(functional.relu(self.head(functional.relu(self.features(x)).flatten(1))))
 
 
-def test_a_head_on_frozen_features_is_found_behind_them():
-    model, data = Stranger(), draw(size=6)
+def test_the_first_trained_layer_of_a_head_on_frozen_features_is_the_head():
+    model, data = FrozenFeatures(), draw(size=6)
     targets = 2.0 * data.train.labels[:, None] - 1
     initial, final = train_by_plain_loop(
         model, data.train.inputs, targets, loss=functional.mse_loss, lr=0.05, steps=5, batch=3
@@ -87,7 +87,7 @@ def test_a_frozen_bias_is_no_bias():
     assert not read_first_layer(view_of(draw(size=6), MLP(width=16, bias="none"), steps=5)).has_bias
 
 
-def test_what_cannot_be_read_is_refused():
+def test_views_without_a_readable_first_layer_are_refused():
     view = view_of(draw(size=6), MLP(width=16), steps=5)
     with pytest.raises(Refusal, match="no initial weights"):
         read_first_layer(replace(view, initial=None))

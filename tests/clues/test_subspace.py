@@ -1,4 +1,4 @@
-"""The input subspace: the rank is the training-set size, the column space holds the inputs, noise is measured right."""
+"""The input subspace: the rank is the training set size, the column space contains the inputs, noise is measured."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from tests.attacks.gates.victims import draw, view_of, with_constant, with_final
 
 @pytest.mark.parametrize("size", [2, 6, 12, 20])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_the_rank_is_the_training_set_size_and_the_space_holds_the_inputs(size, seed):
+def test_the_rank_is_the_training_set_size_and_the_space_contains_the_inputs(size, seed):
     data = draw(size=size, seed=seed)
     view = view_of(data, seed=seed)
     subspace = clues_of(view).require_subspace()
@@ -66,21 +66,24 @@ def test_rows_and_basis_rebuild_the_change():
     torch.testing.assert_close(subspace.rows @ subspace.rows.T, identity)
 
 
-def test_the_finding_is_told_as_json_values():
-    told = clues_of(view_of(draw(size=12))).require_subspace().describe()
-    assert told["training_size_estimate"] == 12
-    assert told["training_size_is_clear"]
-    assert told["singular_value_gap"] > CLEAR_GAP
-    assert told["weight_decay_factor"] == 1.0
-    assert told["layer"] == "layer1"
-    assert told["singular_values"] == sorted(told["singular_values"], reverse=True)
+def test_the_subspace_is_described_by_json_values():
+    described = clues_of(view_of(draw(size=12))).require_subspace().describe()
+    assert described["training_size_estimate"] == 12
+    assert described["training_size_is_clear"]
+    assert described["singular_value_gap"] > CLEAR_GAP
+    assert described["weight_decay_factor"] == 1.0
+    assert described["layer"] == "layer1"
+    assert described["singular_values"] == sorted(described["singular_values"], reverse=True)
 
 
 @pytest.mark.parametrize("shape", [(60, 200), (200, 200), (300, 80)])
 @pytest.mark.parametrize("rank", [0, 10])
-def test_the_noise_floor_is_the_noise(shape, rank):
+def test_the_noise_floor_is_the_planted_noise(shape, rank):
     generator = torch.Generator().manual_seed(sum(shape) + rank)
-    signal = torch.randn(shape[0], rank, generator=generator).double() @ torch.randn(rank, shape[1]).double()
+    signal = (
+        torch.randn(shape[0], rank, generator=generator).double()
+        @ torch.randn(rank, shape[1], generator=generator).double()
+    )
     for sigma in (1e-7, 1e-3):
         noisy = signal + sigma * torch.randn(shape, generator=generator, dtype=torch.float64)
         spectrum = torch.linalg.svdvals(noisy)
@@ -89,7 +92,7 @@ def test_the_noise_floor_is_the_noise(shape, rank):
 
 
 def factor_by_recursion(training: Training, steps: int) -> float:
-    """Follow what steps of SGD with momentum and weight decay do to a weight that has no gradient."""
+    """Apply SGD with momentum and weight decay to a weight that has no gradient."""
     weight, velocity = 1.0, 0.0
     for step in range(steps):
         velocity = training.momentum_at(step) * velocity + training.weight_decay * weight
@@ -99,7 +102,7 @@ def factor_by_recursion(training: Training, steps: int) -> float:
 
 @pytest.mark.parametrize(("source", "width"), [("faces", 384), ("digits", 256)])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_the_factor_of_weight_decay_is_found(source, width, momentum):
+def test_the_weight_decay_factor_is_found(source, width, momentum):
     settings = {"weight_decay": 1e-3, "momentum": momentum, "steps": 400, "lr": 0.01}
     view = view_of(draw(source, size=12), MLP(width=width), **settings)
     expected = factor_by_recursion(Training(**settings), 400)
