@@ -26,7 +26,7 @@ from weight_difference import count_recovered
 import exhume
 from distillation import our_steps, textbook_steps
 from exhume.attacks import GateCertificate, Restarted, WeightDifference
-from exhume.distillation.kernel import KIP, RKIP
+from exhume.distillation.kip import KIP, RKIP
 from exhume.kernels import InfiniteNTK, empirical_ntk
 from exhume.records import AttackerView
 

@@ -21,7 +21,8 @@ from pathlib import Path
 import numerical_only  # noqa: F401 # before exhume
 import torch
 
-from exhume.distillation.kernel import KIP, RKIP, InducingPoints, KernelDistillation, span_of
+from exhume.distillation.inducing_points import InducingPoints, span_axes
+from exhume.distillation.kip import KIP, RKIP, KernelDistillation
 from exhume.kernels import InfiniteNTK, add_jitter
 from exhume.optimise import Adam, minimise
 
@@ -96,7 +97,7 @@ def our_steps(
 ) -> Callable[[int], None]:
     """Return a function that takes steps of our distillation."""
     loss = method.loss(examples.double(), answers.double())
-    basis = None if method.coordinates == "values" else span_of(torch.cat([examples, start]))
+    basis = None if method.coordinates == "values" else span_axes(torch.cat([examples, start]))
     examples, coordinates = (x if basis is None else x @ basis.T for x in (examples, start))
     problem = InducingPoints(
         kernel=method.kernel, loss=loss, examples=examples, targets=targets.double(), size=start.shape[1]

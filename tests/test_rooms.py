@@ -21,22 +21,12 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 MOST_LINES = 400
 """Most lines of a source file, so that a reader can hold it in mind."""
-LONGER_FILES: set[str] = {"attacks/gates/check"}
+LONGER_FILES: set[str] = set()
 """Files still over the limit; this set only shrinks."""
 
 WITHOUT_OWN_TEST = {
     "attacks/attack",
-    "attacks/gates/near_duplicates",
-    "attacks/gates/rounds",
-    "attacks/infinite_width/answers",
-    "attacks/infinite_width/embedding",
-    "attacks/infinite_width/missing",
-    "attacks/infinite_width/rounds",
-    "attacks/stationarity/candidates",
     "attacks/stationarity/final_weights",
-    "attacks/stationarity/multipliers",
-    "attacks/stationarity/runs",
-    "attacks/stationarity/stages",
     "attacks/weight_difference/problem",
     "cli/app",
     "cli/attack",
@@ -55,17 +45,12 @@ WITHOUT_OWN_TEST = {
     "cli/sweep_jobs",
     "cli/target",
     "cli/train",
-    "clues/homogeneity",
     "core/checkpoint",
     "core/errors",
     "core/json_values",
     "core/progress",
     "core/storage",
     "core/text",
-    "distillation/distillation",
-    "distillation/finite",
-    "distillation/kernel",
-    "distillation/losses",
     "gradient_sums/interface",
     "optimise/stepping",
     "records/audit",
@@ -92,11 +77,6 @@ WITHOUT_OWN_TEST = {
     "sweeps/page",
     "sweeps/table",
     "sweeps/work",
-    "training/descent",
-    "training/kkt",
-    "training/prediction",
-    "training/recipes",
-    "training/step_size",
 }
 """Modules with functions or classes that have no test file of their own yet; this set only shrinks.
 

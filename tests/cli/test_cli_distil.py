@@ -59,9 +59,9 @@ def test_a_reconstruction_can_be_distilled_into(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        (["--noise", "1.5"], "fraction of noise"),
+        (["--noise", "1.5"], "noise should be less than 1"),
         (["--method", "rkip-finite", "--noise", "0.1"], "rkip-finite takes neither"),
-        (["--min-distance", "-1"], "least distance"),
+        (["--min-distance", "-1"], "min_distance should be"),
         (["--coordinates", "span", "--noise", "0.1"], "leave the span"),
     ],
 )

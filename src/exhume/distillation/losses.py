@@ -1,7 +1,7 @@
-"""What a distilled set must achieve, as mathematics: values with their gradients, no loop and no graph.
+"""The losses of distillation, with their gradients in closed form.
 
-``T`` is the training set, ``S`` the distilled one, ``a = K̃_SS⁻¹ y_S`` its duals (``K̃`` with jitter). A loss answers
-with its slopes by ``K_SS``, ``K_ST`` and ``y_S``; the kernel pulls them back to inputs.
+``T`` is the training set, ``S`` the distilled one, ``a = K̃_SS⁻¹ y_S`` its duals (``K̃`` with jitter). A loss returns
+its gradients with respect to ``K_SS``, ``K_ST`` and ``y_S``; the kernel turns these into gradients of the inputs.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ Targets = Float[Tensor, "distilled output"]
 
 @dataclass(frozen=True)
 class Slopes:
-    """A loss and its slopes; those by ``K_ST``, the large table, in its own precision."""
+    """A loss and its gradients; the one by ``K_ST``, the large matrix, has the precision of that matrix."""
 
     value: Float[Tensor, ""]
     by_within: Within
@@ -35,11 +35,11 @@ class DistillationLoss(Protocol):
 
     @property
     def scale(self) -> float:
-        """The value of a distilled set that predicts nothing."""
+        """The loss of a distilled set that predicts zero everywhere."""
         ...
 
     def __call__(self, within: Within, across: Across, targets: Targets) -> Slopes:
-        """Return the loss and its slopes."""
+        """Return the loss and its gradients."""
         ...
 
 
@@ -53,18 +53,18 @@ class PredictionLoss:
 
     @cached_property
     def scale(self) -> float:
-        """The value of a distilled set that predicts nothing; read off the device once."""
+        """The loss of a distilled set that predicts zero everywhere; copied from the device once."""
         return 0.5 * float(self.answers.square().mean())
 
     def __call__(self, within: Within, across: Across, targets: Targets) -> Slopes:
-        """Return the loss and its slopes."""
+        """Return the loss and its gradients."""
         factor = cholesky(within, self.jitter)
         duals = torch.cholesky_solve(targets, factor)
         errors = (across.T @ duals.to(across)).to(duals) - self.answers.to(duals)
         value = 0.5 * errors.square().mean()
         errors = (errors / errors.numel()).to(across)
         by_targets = torch.cholesky_solve((across @ errors).to(duals), factor)
-        by_within = _by_solved(by_targets, duals, self.jitter)
+        by_within = _gradient_through_duals(by_targets, duals, self.jitter)
         return Slopes(value, by_within, duals.to(across) @ errors.T, by_targets)
 
 
@@ -73,7 +73,7 @@ class EmbeddingLoss:
     """``½·‖Σ_T α_i k(x_i, ·) − Σ_S a_j k(x_j, ·)‖²``: the reconstruction loss (Loo et al. 2023, section 5).
 
     By their Theorem 2 it is half the sum of a label term, ``‖y_T − K_TS a‖²`` in the norm of ``K_TT⁻¹``, and a variance
-    term (:func:`label_and_variance_terms`); so its minima predict the labels *and* lie where the training data are.
+    term (:func:`label_and_variance_terms`); so its minima predict the labels *and* lie near the training data.
     """
 
     duals: Float[Tensor, "example output"]
@@ -84,11 +84,11 @@ class EmbeddingLoss:
 
     @property
     def scale(self) -> float:
-        """The value of a distilled set that predicts nothing."""
+        """The loss of a distilled set that predicts zero everywhere."""
         return 0.5 * self.squared_norm
 
     def __call__(self, within: Within, across: Across, targets: Targets) -> Slopes:
-        """Return the loss and its slopes."""
+        """Return the loss and its gradients."""
         factor = cholesky(within, self.jitter)
         duals = torch.cholesky_solve(targets, factor)
         aims = self.duals.to(across)
@@ -96,12 +96,12 @@ class EmbeddingLoss:
         own = within @ duals
         value = 0.5 * (duals * own).sum() - (duals * wanted).sum() + 0.5 * self.squared_norm
         by_targets = torch.cholesky_solve(own - wanted, factor)
-        by_within = _by_solved(by_targets, duals, self.jitter) + 0.5 * duals @ duals.T
+        by_within = _gradient_through_duals(by_targets, duals, self.jitter) + 0.5 * duals @ duals.T
         return Slopes(value, by_within, -duals.to(across) @ aims.T, by_targets)
 
 
-def _by_solved(by_targets: Targets, duals: Targets, jitter: float) -> Within:
-    """Return the slope by ``K`` of what depends on it through ``a = (K + jitter·tr(K)/n·I)⁻¹ y``."""
+def _gradient_through_duals(by_targets: Targets, duals: Targets, jitter: float) -> Within:
+    """Return the gradient by ``K`` of a loss that depends on it through ``a = (K + jitter·tr(K)/n·I)⁻¹ y``."""
     outer = by_targets @ duals.T
     slope = -0.5 * (outer + outer.T)
     slope.diagonal().sub_(jitter / len(outer) * outer.trace())
@@ -118,7 +118,7 @@ def label_and_variance_terms(
     """Return the two terms of Theorem 2 of Loo et al. (2023), whose sum is the squared distance of embeddings.
 
     The label term ``‖y_T − K_TS K_SS⁻¹ y_S‖²`` in the norm of ``K_TT⁻¹``, and ``y_Sᵀ K_SS⁻¹ (K_SS − K_ST K_TT⁻¹ K_TS)
-    K_SS⁻¹ y_S``, the conditional variance of the distilled points given the training points. Give it float64.
+    K_SS⁻¹ y_S``, the conditional variance of the distilled points given the training points. Use float64.
     """
     duals = torch.linalg.solve(within, targets)
     errors = answers - across.T @ duals

@@ -9,7 +9,7 @@ import torch
 from exhume.attacks.weight_difference import WeightDifference
 from exhume.core.devices import resolve_device
 from exhume.distillation import KIP, RKIP, RKIPFinite, distil
-from exhume.distillation.kernel import RELEASED
+from exhume.distillation.kip import RELEASED_KERNEL
 from exhume.kernels import InfiniteNTK
 from exhume.models.mlp import MLP
 from exhume.records import AttackerView, Dataset, Split
@@ -23,7 +23,7 @@ class Recipe:
     distilled: int = 20
     """Number of distilled images."""
     width: int = 4096
-    kernel: InfiniteNTK | None = RELEASED
+    kernel: InfiniteNTK | None = RELEASED_KERNEL
     """Kernel to distil with; None: that of the networks trained afterwards."""
     steps: int = 3000
     """Number of steps of RKIP."""
