@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from exhume.evaluation.calibration import auc, calibrate, level, p_values, recovered, roc
+from exhume.evaluation.calibration import auc, calibrate, chance_of_count, level, p_values, recovered, roc
 
 distances = st.lists(st.integers(0, 8).map(float), min_size=1, max_size=12).map(
     lambda values: torch.tensor(values, dtype=torch.float64)
@@ -104,3 +104,12 @@ def test_no_candidate_at_all_recovers_nothing():
     assert result.level(0.01).recovered == 0
     assert result.auc == 0.5
     assert result.p_values.tolist() == [1.0] * 4
+
+
+@pytest.mark.parametrize(("train", "holdout"), [(3, 5), (10, 10), (7, 1), (40, 25)])
+def test_the_chance_of_a_count_is_the_share_of_draws_that_reach_it(train, holdout):
+    for drawn in range(train + holdout + 1):
+        for count in range(min(drawn, train) + 1):
+            ways = sum(math.comb(train, hit) * math.comb(holdout, drawn - hit) for hit in range(count, drawn + 1))
+            slow = ways / math.comb(train + holdout, drawn)
+            assert chance_of_count(count, drawn, train, holdout) == pytest.approx(slow, rel=1e-9)

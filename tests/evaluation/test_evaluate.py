@@ -182,7 +182,7 @@ def test_nothing_held_out_means_no_claim_of_rank():
     evaluation = evaluate(make_found(data.train.inputs), data)
     assert evaluation.calibration is None
     assert evaluation.train.exact == 10
-    assert "nothing was held out" in verdict(evaluation).detail
+    assert "no hold-out set" in verdict(evaluation).detail
     proven = make_found(data.train.inputs, certified=torch.ones(10, dtype=torch.bool))
     said = verdict(evaluate(proven, data)).detail
     assert "Held-out images matched" not in said

@@ -93,7 +93,7 @@ def test_certificates_that_match_no_data_are_a_warning_and_neither_a_recovery_no
         else f"{count} certificates match none of the training records given: either the data given is incomplete, or "
         "they are false."
     )
-    assert "trained on other data than was given" in said.detail
+    assert "the network was trained on other data" in said.detail
     assert "recovered" not in said.sentence + said.detail
 
 
@@ -123,4 +123,4 @@ def test_proofs_of_examples_that_were_not_given_are_not_called_false():
     half = replace(data, train=Split(inputs=data.train.inputs[:4], labels=data.train.labels[:4]))
     said = verdict(evaluate(proven, half))
     assert said.sentence == "4 of 4 training images were recovered exactly, each with a proof."
-    assert f"tell of {SIZE} training images and 4 were given" in said.detail
+    assert f"suggest {SIZE} training images, and 4 were given" in said.detail
