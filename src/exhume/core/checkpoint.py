@@ -1,4 +1,4 @@
-"""The file of long work under way: a training, or the search of an attack."""
+"""Checkpoints: files that hold the state of long work, such as a training or the search of an attack."""
 
 import hashlib
 import json
@@ -13,11 +13,11 @@ from exhume.core.errors import ExhumeError
 from exhume.core.storage import load_bundle, save_bundle
 
 SAVE_SECONDS = 30.0
-"""How often work under way saves its state."""
+"""Seconds between two saves: at most half a minute of work is lost."""
 
 
 class Checkpoint:
-    """A file that holds work of one kind under way, and refuses to continue another piece of it."""
+    """A file with the state of one piece of work; it refuses to continue any other."""
 
     def __init__(self, path: Path, identity: str, kind: str = "training") -> None:
         self.path = path
@@ -26,7 +26,7 @@ class Checkpoint:
         self.saved_at = time.perf_counter()
 
     def load(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
-        """Return what was saved last; None when there is no file yet."""
+        """Return the state that was saved last; None when there is no file yet."""
         if not self.path.exists():
             return None
         values, tensors = load_bundle(self.path, self.kind)
@@ -37,12 +37,12 @@ class Checkpoint:
             )
         return values, tensors
 
-    def due(self) -> bool:
-        """Tell whether the last save was long enough ago."""
+    def is_due(self) -> bool:
+        """Return whether the last save is :data:`SAVE_SECONDS` old."""
         return time.perf_counter() - self.saved_at >= SAVE_SECONDS
 
     def save(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        """Replace the file in one step."""
+        """Save the state; the file is replaced in one step."""
         save_bundle(self.path, self.kind, {**values, "identity": self.identity}, tensors)
         self.saved_at = time.perf_counter()
 

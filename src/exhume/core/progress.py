@@ -1,14 +1,14 @@
-"""How long work reports its progress, without knowing who shows it."""
+"""Progress callbacks: how long work reports its progress, without knowing who shows it."""
 
 from typing import Protocol, runtime_checkable
 
 
 @runtime_checkable
 class Progress(Protocol):
-    """A progress callback; the command line draws bars from it, a notebook may print it."""
+    """A progress callback; the command line draws bars, a notebook may print lines."""
 
     def __call__(self, stage: str, done: int, total: int, note: str = "") -> None:
-        """Receive that ``done`` of ``total`` units of ``stage`` are finished; ``note`` is a short figure to show."""
+        """Take note that ``done`` of ``total`` units of ``stage`` are finished; ``note`` is a short text to show."""
         ...
 
 

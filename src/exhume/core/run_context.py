@@ -1,4 +1,4 @@
-"""What long work is given besides its problem: randomness, a progress callback, a checkpoint file and a deadline."""
+"""The context of long work: randomness, a progress callback, a checkpoint file and a deadline."""
 
 import math
 import time

@@ -1,6 +1,6 @@
-"""One file per record: tensors as safetensors, everything else as JSON in its header. Never a pickle.
+"""Files: one per record, with tensors as safetensors and everything else as JSON in the header; never a pickle.
 
-One file can be replaced in one step, so a reader sees the old record or the new one and nothing between.
+A file is replaced in one step, so a reader sees the old record or the new one and nothing in between.
 """
 
 import json
@@ -18,10 +18,11 @@ from exhume.core.errors import RecordError
 from exhume.core.text import first_sentence
 
 FORMAT = "exhume-1"
+"""Name of the file format; raised when a reader of this version could not read a file of the next."""
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write ``content`` to ``path`` so that the file is either whole or untouched, even when the disk fills up."""
+    """Write ``content`` to ``path`` so that the file is either complete or untouched, even when the disk fills up."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -29,7 +30,7 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o644)  # noqa: PTH101 - mkstemp's private mode would hide results from a reader
+        os.chmod(name, 0o644)  # noqa: PTH101 - mkstemp makes files that only their owner can read
         os.replace(name, path)  # noqa: PTH105 - the atomic step itself
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -37,7 +38,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
-    """Write JSON for machines, atomically, with numbers JSON cannot hold (NaN) refused."""
+    """Write JSON atomically; raise ValueError for numbers that JSON cannot hold (NaN, infinity)."""
     write_atomically(path, (json.dumps(values, indent=2, allow_nan=False) + "\n").encode())
 
 
@@ -47,8 +48,8 @@ def save_bundle(path: Path, kind: str, values: Mapping[str, Any], tensors: Mappi
         header = {"format": FORMAT, "kind": kind, "values": json.dumps(values, allow_nan=False)}
     except (TypeError, ValueError) as error:
         raise RecordError(f"A {kind} with values that JSON cannot hold cannot be saved ({error}).") from error
-    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    write_atomically(path, serialise(plain, metadata=header))
+    copies = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    write_atomically(path, serialise(copies, metadata=header))
 
 
 def load_bundle(path: Path, kind: str, *, former_kind: str | None = None) -> tuple[dict[str, Any], dict[str, Tensor]]:

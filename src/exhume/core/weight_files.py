@@ -1,7 +1,7 @@
-"""Weights from other people's files, read without ever running what is inside them.
+"""Read weights from files of unknown origin without executing anything inside them.
 
-A PyTorch checkpoint is a pickle, and unpickling can run anything; so these files go through ``torch.load`` with
-``weights_only=True`` alone, which knows tensors and plain containers and nothing else.
+A PyTorch checkpoint is a pickle, and unpickling can execute code. So these files are read by ``torch.load`` with
+``weights_only=True``, which accepts only tensors and plain containers.
 """
 
 import pickle
@@ -20,9 +20,9 @@ from exhume.core.errors import WeightsError
 from exhume.core.text import first_sentence
 
 CONTAINERS = ("state_dict", "model_state_dict", "model")
-"""Where training scripts put the weights among other things."""
+"""Names under which training scripts store the weights in a larger checkpoint."""
 PREFIXES = ("module.", "_orig_mod.", "model.")
-"""What wrappers (data parallelism, compilation, training frameworks) put before every name."""
+"""Prefixes that wrappers (data parallelism, compilation, training frameworks) add to every name."""
 PYTORCH_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
 
 
@@ -31,15 +31,15 @@ def load_weights(path: Path | str, names: Collection[str] = ()) -> dict[str, Ten
 
     Args:
         path: a file that ends in ``.safetensors``, ``.pt``, ``.pth``, ``.ckpt`` or ``.bin``.
-        names: the names the model has, where they are known; weights that carry them already keep them.
+        names: the names in the model, where they are known; weights that have these names keep them.
 
     Returns:
-        The weights under the names they have in the bare model: taken out of a surrounding checkpoint, and without the
-        prefixes that wrappers add.
+        The weights by their names in the bare model: taken out of a surrounding checkpoint, without the prefixes that
+        wrappers add.
 
     Raises:
         WeightsError: when the file is missing, is not such a file, holds anything but finite real tensors, or is a
-            pickle that would have to be run to be read.
+            pickle that would execute code.
     """
     path = Path(path)
     if not path.is_file():
@@ -68,23 +68,23 @@ def _read_pytorch(path: Path) -> object:
     _refuse_expanding(path)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # PyTorch muses about some files before it gives them up
+            warnings.simplefilter("ignore")  # PyTorch warns about some files before it refuses them
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise WeightsError(
             f"{path} is not a plain PyTorch checkpoint: it is damaged, or a pickle that would run code when read; "
             "save its state_dict alone, best as safetensors."
         ) from error
-    except Exception as error:  # a damaged archive provokes errors of every kind, none of which concerns the reader
+    except Exception as error:  # a damaged archive causes errors of every kind
         raise WeightsError(f"{path} is truncated or not a PyTorch checkpoint ({first_sentence(error)}).") from error
 
 
 def _refuse_expanding(path: Path) -> None:
-    """Refuse an archive whose contents are far larger than the file; a checkpoint stores its tensors uncompressed."""
+    """Refuse an archive that expands far beyond its size; a checkpoint stores tensors uncompressed."""
     try:
         with zipfile.ZipFile(path) as archive:
             expanded = sum(entry.file_size for entry in archive.infolist())
-    except Exception:  # not an archive, or a damaged one: torch.load says which
+    except Exception:  # not an archive, or a damaged one: torch.load reports which
         return
     if expanded > 2 * path.stat().st_size + 2**20:
         raise WeightsError(
@@ -102,7 +102,7 @@ def _unwrap(path: Path, content: object) -> dict[str, Tensor]:
     weights: dict[str, Tensor] = {}
     for name, weight in content.items():
         if not isinstance(name, str) or not isinstance(weight, Tensor):
-            raise WeightsError(f"{path} holds {_short(name)}, which is no tensor; save a model's state_dict() alone.")
+            raise WeightsError(f"{path} holds {_shorten(name)}, which is no tensor; save a model's state_dict() alone.")
         weights[name] = weight.detach()
     return weights
 
@@ -110,11 +110,11 @@ def _unwrap(path: Path, content: object) -> dict[str, Tensor]:
 def _check(path: Path, name: str, weight: Tensor) -> None:
     plain = weight.layout == torch.strided and weight.device.type == "cpu" and not weight.is_quantized
     if not plain or weight.numel() * weight.element_size() > weight.untyped_storage().nbytes():
-        raise WeightsError(f"{path} holds {_short(name)} in a form other than plain numbers; save dense tensors.")
+        raise WeightsError(f"{path} holds {_shorten(name)} in a form other than plain numbers; save dense tensors.")
     if weight.is_complex():
-        raise WeightsError(f"{path} holds complex numbers in {_short(name)}; exhume reads real networks.")
+        raise WeightsError(f"{path} holds complex numbers in {_shorten(name)}; exhume reads real networks.")
     if weight.is_floating_point() and not bool(torch.isfinite(weight.float()).all()):
-        raise WeightsError(f"{path} holds NaN or infinite values in {_short(name)}: the training diverged.")
+        raise WeightsError(f"{path} holds NaN or infinite values in {_shorten(name)}: the training diverged.")
 
 
 def _strip_prefixes(weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -130,5 +130,5 @@ def _strip_prefixes(weights: dict[str, Tensor]) -> dict[str, Tensor]:
         weights = {name[len(common[0]) :]: weight for name, weight in weights.items()}
 
 
-def _short(name: object) -> str:
+def _shorten(name: object) -> str:
     return reprlib.repr(name)

@@ -102,7 +102,7 @@ def minimise_together(
     with torch.no_grad(), stepper(runs) as advance:
         while True:
             runs.inspect()
-            if checkpoint is not None and (runs.is_over or checkpoint.due()):
+            if checkpoint is not None and (runs.is_over or checkpoint.is_due()):
                 checkpoint.save(*runs.pack())
             try:
                 progress(stage, adam.steps if runs.is_over else runs.taken, adam.steps, runs.note())

@@ -1,4 +1,4 @@
-"""Everything an audit of one network hands over: what was tried, why, from which start, and what each attack found."""
+"""Audit: all attacks on one network, why each was tried, from which initial weights, and what it found."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,77 +18,77 @@ class Applicability(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Assessment:
-    """Whether one attack applies, why, and what became of it."""
+    """Whether one attack applies, why, and whether it ran."""
 
     attack: str
     """The name the command line uses."""
     applies: Applicability
     reasons: tuple[str, ...] = ()
-    """Why it does not apply, or what to keep in mind when it does; a sentence each."""
+    """Why it does not apply, or the caveats where it does; one sentence each."""
     settings: str = ""
-    """The attack as Python writes it."""
+    """The ``repr`` of the attack."""
     fate: str = ""
-    """What became of it: that it ran, or why it did not; empty when nobody tried."""
+    """Whether it ran, or why it did not; empty when it was not tried."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StartCandidate:
-    """How far a network resembles one start that it may have grown out of."""
+    """How far a network resembles one set of initial weights."""
 
     name: str
     """Such as ``seed 42``, or the name of a file."""
     distance: float
-    """The norm of the change from this start, relative to the norm of the final weights; about 1.4 for strangers."""
+    """Norm of the change from these weights, relative to the norm of the final ones; about 1.4 for unrelated weights."""
     correlation: float
-    """Of the final weights with this start, over all weights that a start draws at random; 0 for strangers."""
+    """Correlation of the final weights with these, over all weights drawn at random; about 0 for unrelated weights."""
     log10_p: float
-    """The probability of such a correlation for a start drawn independently, as a power of ten."""
+    """log10 of the probability of such a correlation for weights drawn independently."""
     rank: int | None = None
-    """Of the first trained layer's change, where it is below what the layer allows: the trace of a training set."""
+    """Rank of the first trained layer's change, where it is below the full rank: the trace of a training set."""
     full_rank: int | None = None
-    """What the layer allows."""
+    """The largest rank that the layer allows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StartEvidence:
-    """Which start a network grew out of, and how sure that is."""
+    """Which initial weights a network was trained from, and how certain that is."""
 
     candidates: tuple[StartCandidate, ...]
-    """The likeliest first, as many as are worth showing."""
+    """The most likely ones, best first."""
     tried: int
-    """How many starts were compared; the p-values pay for all that would have been."""
+    """The number of candidates compared; the p-values are corrected for all that could have been."""
     stand_ins: tuple[str, ...] = ()
-    """Weights the start does not have (a new head), for which the final ones stand in."""
+    """Names of weights missing from the candidate (a new head), replaced by the final ones."""
 
     @property
     def best(self) -> StartCandidate:
-        """The likeliest start."""
+        """The most likely candidate."""
         return self.candidates[0]
 
     @property
     def is_clear(self) -> bool:
-        """Whether chance, with so many starts tried, does not explain the likeliest one."""
+        """Whether the best candidate is too similar for chance, given the number tried."""
         return self.best.log10_p < CLEAR_START
 
 
 CLEAR_START = -6.0
-"""Below this power of ten a resemblance is not put down to chance."""
+"""log10 of the p-value below which a resemblance counts as real: one in a million."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Price:
-    """What one change of the weights before release costs, and what it saves, measured on the audited network."""
+    """The cost and the benefit of one change of the weights before release, measured on the audited network."""
 
     change: str
     """In words: ``rounded to float16``."""
     certified: int | None
-    """None when the attack was stopped before its end, so that nobody knows."""
+    """Number of certificates after the change; None when the attack was stopped before its end."""
     recovered: int | None = None
     """Training examples matched well (``good``); None when the data is unknown, or the attack was stopped."""
     accuracy: float | None = None
-    """On data never seen; None when the data is unknown."""
+    """Accuracy on unseen data; None when the data is unknown."""
     note: str = ""
-    """Why the attack did not run or come to its end, where it did not."""
+    """Why the attack did not run or finish, where it did not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,11 +96,11 @@ class Audit:
     """The audit of one network by every attack that applies."""
 
     evaluations: Mapping[str, Evaluation]
-    """What each attack found, by name, in the order they ran."""
+    """The evaluation of each attack by name, in the order they ran."""
     assessments: tuple[Assessment, ...] = ()
-    """Of every known attack, the cheapest first."""
+    """The assessment of every known attack, cheapest first."""
     start: StartEvidence | None = None
     prices: tuple[Price, ...] = ()
-    """Of changes before release, where they were asked for; the first is no change at all."""
+    """Prices of changes before release, where they were asked for; the first is for no change."""
     notes: Mapping[str, Any] = field(default_factory=dict)
-    """What else it takes to repeat the audit, as JSON values."""
+    """Further facts that are needed to repeat the audit, as JSON values."""

@@ -1,4 +1,4 @@
-"""What an attack found, and how it ended."""
+"""Reconstruction: the result of an attack."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,45 +14,47 @@ from exhume.records.record import Record, check_lengths, refuse_misfits, split_t
 
 
 class Outcome(StrEnum):
-    """How an attack ended; a failure is a result too."""
+    """How an attack ended; a failure is also a result."""
 
     CERTIFIED = "certified"
-    """Every recovery that was found carries a proof, and nothing is missing."""
+    """Every candidate has a certificate, and none is missing."""
     PARTIAL = "partial"
-    """Some recoveries carry a proof; others are missing or unproven."""
+    """Some candidates have a certificate; others are missing or have none."""
     CONVERGED = "converged"
-    """The objective fell to its floor."""
+    """The objective fell to its tolerance."""
     STALLED = "stalled"
-    """The objective stopped falling well above its floor."""
+    """The objective stopped falling well above its tolerance."""
     DIVERGED = "diverged"
     """The objective became infinite or not a number."""
     STEPS_EXHAUSTED = "steps exhausted"
     """The objective was still falling when the steps ran out."""
     NOTHING_FOUND = "nothing found"
-    """The attack applied and found nothing it would stand by."""
+    """The attack applied and found no candidate that it accepts."""
 
 
 REQUIRED = ("inputs", "certified", "confidence")
+"""Tensors that every reconstruction has."""
 PER_CANDIDATE = (*REQUIRED, "duals", "p_values")
+"""Tensors with one row per candidate."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reconstruction(Record):
-    """What an attack found: inputs in pixel units, how sure the attacker is of each, and how it ended."""
+    """What an attack found: inputs in pixel units, the attacker's confidence in each, and how the attack ended."""
 
     inputs: Float[Tensor, "candidate ..."]
     certified: Bool[Tensor, " candidate"]
-    """Which inputs carry a proof of having been trained on; all False for attacks that prove nothing."""
+    """Which inputs have a proof that they were trained on; all False for attacks without certificates."""
     confidence: Float[Tensor, " candidate"]
-    """How sure the attacker is of each input, between 0 and 1, from what the attacker has."""
+    """The attacker's confidence in each input, from 0 to 1, computed from the view alone."""
     duals: Float[Tensor, "candidate dual"] | None = None
     p_values: Float[Tensor, " candidate"] | None = None
-    """Of each certificate, under the null that the candidate is not a training input."""
+    """P-value of each certificate under the null that the candidate is not a training input."""
     outcome: Outcome
     message: str = ""
-    """The outcome in a sentence a person can act on."""
+    """The outcome in one sentence, with advice where there is some."""
     history: Float[Tensor, " recorded"] | None = None
-    """The objective over the run, where there is one."""
+    """The objective over the run, for attacks that have one."""
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
     """Further findings as JSON values, such as ``training_size_estimate``."""
     attack: str = ""

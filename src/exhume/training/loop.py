@@ -84,7 +84,7 @@ class TrainingLoop:
                 end = self.find_end()
             if end is not None or self.step % REPORT_STEPS == 0:
                 self.seconds = before + time.perf_counter() - started
-                if checkpoint is not None and (end is not None or checkpoint.due()):
+                if checkpoint is not None and (end is not None or checkpoint.is_due()):
                     checkpoint.save(*self.pack())
                 try:
                     progress("train", total if end else self.step, total, f"loss {self.loss:.1e}")

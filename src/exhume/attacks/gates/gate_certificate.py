@@ -93,7 +93,7 @@ class GateCertificate(Attack):
                 if saved is not None and before[0]["rounds"]:
                     saved.save(*before)
                 raise
-            if saved is not None and saved.due():
+            if saved is not None and saved.is_due():
                 saved.save(*search.pack())
         context.progress("recover", len(search.found), problem.rank, "certify")
         return self._result(view, subspace, search)

@@ -1,0 +1,44 @@
+"""Data sets: parts that belong together, shapes, and offsets."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from exhume.core.errors import RecordError
+from exhume.core.storage import save_bundle
+from exhume.records import Dataset, Split
+
+
+def test_data_sets_with_parts_of_different_lengths_do_not_exist(path: Path) -> None:
+    values = {"name": "made up", "classes": ["a", "b"], "bounds": None, "features": None}
+    good = {"train/inputs": torch.zeros(3, 2), "train/labels": torch.zeros(3).long()}
+    parts = good | {"holdout/inputs": torch.zeros(3, 2), "holdout/labels": torch.zeros(2).long()}
+    save_bundle(path, "dataset", values, parts)
+    with pytest.raises(RecordError, match="3 inputs but 2 labels"):
+        Dataset.load(path)
+    save_bundle(path, "dataset", values, good)
+    with pytest.raises(RecordError, match="inputs"):
+        Dataset.load(path)
+
+
+def make_dataset(classes: int, **changes: Any) -> Dataset:
+    few = Split(inputs=torch.rand(4, 2, 3), labels=torch.arange(4) % classes)
+    fields = {"name": "", "train": few, "holdout": few, "classes": tuple("abcd"[:classes]), "bounds": None}
+    return Dataset(**fields | changes)
+
+
+def test_two_classes_have_one_output_and_soft_targets_decide_where_there_are_some() -> None:
+    assert make_dataset(2).outputs == 1
+    assert make_dataset(3).outputs == 3
+    few = make_dataset(2).train
+    soft = Split(inputs=few.inputs, labels=few.labels, targets=torch.zeros(4, 5))
+    assert make_dataset(2, train=soft).outputs == 5
+
+
+def test_the_offset_is_subtracted_for_the_network() -> None:
+    data = make_dataset(2, offset=torch.full((2, 1), 0.25))
+    assert data.input_shape == (2, 3)
+    torch.testing.assert_close(data.to_model(data.train.inputs), data.train.inputs - 0.25)
+    assert make_dataset(2).to_model(data.train.inputs) is data.train.inputs
