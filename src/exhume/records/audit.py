@@ -38,7 +38,7 @@ class StartCandidate:
     name: str
     """Such as ``seed 42``, or the name of a file."""
     distance: float
-    """Norm of the change from these weights, relative to the norm of the final ones; about 1.4 for unrelated weights."""
+    """Norm of the change from these weights, relative to the norm of the final ones; about 1.4 for unrelated ones."""
     correlation: float
     """Correlation of the final weights with these, over all weights drawn at random; about 0 for unrelated weights."""
     log10_p: float
