@@ -14,8 +14,8 @@ REPOSITORY = Path(__file__).parent.parent
 DOCUMENTS = [REPOSITORY / "README.md"]
 PROMISED = (
     "load", "train", "MLP", "ConvNet", "attacks", "evaluate", "report", "verdict", "AttackerView", "Dataset", "Split",
-    "Victim", "Reconstruction", "Audit", "Outcome", "load_weights", "ExhumeError", "DataError", "WeightsError",
-    "RecordError", "Refusal",
+    "Victim", "Reconstruction", "Evaluation", "audit", "Audit", "Outcome", "load_weights", "ExhumeError", "DataError",
+    "WeightsError", "RecordError", "Refusal", "distil", "KIP", "RKIP",
 )  # fmt: skip
 
 

@@ -15,7 +15,6 @@ from exhume.core.devices import resolve_device
 from exhume.core.errors import ExhumeError
 from exhume.core.progress import Progress, no_progress
 from exhume.core.run_context import RunContext
-from exhume.models.architecture import choose
 from exhume.models.structure import dense_stack
 from exhume.records import AttackerView, Outcome, Reconstruction
 
@@ -58,7 +57,8 @@ class Restarted(Attack):
     does not fill, and one at a time on a CPU."""
 
     def __post_init__(self) -> None:
-        choose("keep", self.keep, get_args(Keep))
+        if self.keep not in get_args(Keep):
+            raise ExhumeError(f"There is no keep {self.keep!r}; choose from {', '.join(get_args(Keep))}.")
         if self.times < 1:
             raise ExhumeError(f"Restarted runs an attack at least once, not {self.times} times.")
         if self.at_once is not None and self.at_once < 1:

@@ -1,7 +1,7 @@
 """The base of every architecture: frozen settings that build a module and that files store by name."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,17 +11,6 @@ from exhume.core.text import first_sentence
 
 if TYPE_CHECKING:  # settings load without torch, so that the command line starts quickly
     import torch
-
-
-def choose(setting: str, value: str, known: Collection[str]) -> None:
-    """Raise unless a setting is one of the known words, which the message lists.
-
-    >>> choose("bias", "some", ("all", "none"))
-    Traceback (most recent call last):
-    exhume.core.errors.ExhumeError: There is no bias 'some'; choose from all, none.
-    """
-    if value not in known:
-        raise ExhumeError(f"There is no {setting} {value!r}; choose from {', '.join(known)}.")
 
 
 @settings
