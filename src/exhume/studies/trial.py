@@ -14,12 +14,15 @@ from exhume.studies.study import StudyRun
 from exhume.studies.tasks import load_task
 from exhume.training.settings import Schedule
 
+RENAMED_SETTINGS = {"within_span=": "within_subspace="}
+"""Settings of attacks by their present names and the names in finished cells, so that older cells stay valid."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     """A network of Loo et al. (2023), trained on a draw of a source, and an attack on it.
 
-    ``repr`` identifies the finished cell, so field names and their order are part of the file format.
+    :attr:`identity` is made of ``repr``, so field names and their order are part of the file format.
     """
 
     source: str
@@ -35,12 +38,20 @@ class Trial:
     pictures: int = 0
     """Number of pairs (reconstruction, training image) to keep, evenly spaced from the best to the worst."""
 
+    @property
+    def identity(self) -> str:
+        """Everything the result depends on, as text; finished cells are found by it."""
+        text = repr(self)
+        for new, old in RENAMED_SETTINGS.items():
+            text = text.replace(new, old)
+        return text
+
     def run(self, run: StudyRun) -> dict[str, Any]:
         """Train, attack and measure, unless another study has done so."""
         task = "ten" if self.ten_classes else "two"
         dynamics = "linearised" if self.linearised else "standard"
         name = f"{self.source}-{task}/{self.size}-{self.width}-{dynamics}-{self.seed}"
-        return run.shared_cell(name, repr(self), functools.partial(self._measure, run))
+        return run.shared_cell(name, self.identity, functools.partial(self._measure, run))
 
     def _measure(self, run: StudyRun) -> dict[str, Any]:
         data = load_task(self.source, self.size, self.seed, all_classes=self.ten_classes)
