@@ -7,7 +7,7 @@ import torch
 
 import exhume
 from exhume.attacks import Combined, GateCertificate, MaxMargin, Stationarity
-from exhume.attacks.combined import together
+from exhume.attacks.combined import join_reconstructions
 from exhume.core.errors import ExhumeError, Refusal
 from exhume.models.mlp import MLP
 from exhume.records import Outcome
@@ -30,7 +30,7 @@ def test_with_a_known_start_the_union_is_never_worse(lazy):
     # Reconstructions start the certificate, which must not keep it from proving all there is.
     proven = GateCertificate(warm_start=QUICK, rounds=10).run(view, device="cpu")
     guessed = QUICK.run(view, device="cpu")
-    both = together([guessed, proven], {})
+    both = join_reconstructions([guessed, proven], {})
     assert torch.equal(nearest(both, data), torch.minimum(nearest(guessed, data), nearest(proven, data)))
     assert int(both.certified.sum()) == int(proven.certified.sum()) == 8
     assert bool(both.certified[:8].all())

@@ -1,110 +1,226 @@
-"""What every attack promises, one line an attack."""
+"""What every attack promises: one table with the capabilities of each exported attack."""
 
-from dataclasses import replace
+import functools
+import inspect
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 
 import exhume
-from exhume.attacks import Bilevel, MaxMargin, Restarted, Stationarity, WeightDifference
+from exhume import attacks
+from exhume.attacks import (
+    Attack,
+    Bilevel,
+    Combined,
+    GateCertificate,
+    InfiniteWidth,
+    MaxMargin,
+    Restarted,
+    Stationarity,
+    WeightDifference,
+)
+from exhume.attacks.restarts import RunsTogether
 from exhume.core.errors import Refusal
 from exhume.models.mlp import MLP
 from exhume.records import AttackerView, Reconstruction
 
-SIZE = 8
-ATTACKS = {
-    "weight difference": WeightDifference(steps=60),
-    "weight difference, all pixels": WeightDifference(steps=60, within_span=False, candidates=16),
-    "weight difference, final": WeightDifference(steps=60, features="final", sharpness=(10.0, 50.0)),
-    "weight difference, float64": WeightDifference(steps=60, features="midpoint", precision="float64"),
-    "weight difference, published": replace(WeightDifference.published(), steps=60),
-    "restarted": Restarted(WeightDifference(steps=30), times=2),
+
+@dataclass(frozen=True, kw_only=True)
+class ContractCase:
+    """An attack and its capabilities."""
+
+    attack: Attack
+    needs_initial: bool = False
+    """Refuses views without initial weights, and networks that were not trained."""
+    proves: bool = False
+    """May return certified candidates."""
+    needs_infinite_width: bool = False
+    """Needs an architecture with a known kernel of infinite width."""
+    resumes: bool = True
+    """Continues from a checkpoint."""
+    runs_together: bool = False
+    """Can run many times in one program."""
+
+
+SIZE = 6
+QUICK = WeightDifference(steps=30)
+CASES = {
+    "weight difference": ContractCase(attack=QUICK, needs_initial=True, runs_together=True),
+    "weight difference, all pixels": ContractCase(
+        attack=WeightDifference(steps=30, within_span=False, candidates=12), needs_initial=True, runs_together=True
+    ),
+    "weight difference, float64": ContractCase(
+        attack=WeightDifference(steps=30, features="midpoint", precision="float64"),
+        needs_initial=True,
+        runs_together=True,
+    ),
+    "weight difference, published": ContractCase(
+        attack=replace(WeightDifference.published(), steps=30), needs_initial=True, runs_together=True
+    ),
+    "gate certificate": ContractCase(
+        attack=GateCertificate(rounds=2, starts=4), needs_initial=True, proves=True, resumes=False
+    ),
+    "infinite width": ContractCase(
+        attack=InfiniteWidth(candidates=3, rounds=1, steps=12), needs_initial=True, needs_infinite_width=True
+    ),
+    "max-margin": ContractCase(attack=MaxMargin(trials=2, trial_steps=10, winners=1, restarts=2, steps=30)),
+    "max-margin, all pixels": ContractCase(
+        attack=MaxMargin(trials=1, restarts=2, steps=30, within_span=False, candidates=SIZE)
+    ),
+    "stationarity": ContractCase(attack=Stationarity(trials=2, trial_steps=10, winners=1, restarts=1, steps=30)),
+    "stationarity, tied": ContractCase(
+        attack=Stationarity(multiplier="tied", trials=1, restarts=1, steps=30, precision="float64")
+    ),
+    "bilevel": ContractCase(attack=Bilevel(candidates=SIZE, weight_decay=1e-2, lower_steps=3, steps=12)),
+    "bilevel, stationary": ContractCase(
+        attack=Bilevel(candidates=SIZE, weight_decay=1e-2, lower="stationary", precision="float32", steps=30)
+    ),
+    "combined": ContractCase(
+        attack=Combined(attacks=(QUICK, MaxMargin(trials=1, restarts=1, steps=20))),
+    ),
+    "combined, from the initial weights": ContractCase(attack=Combined(attacks=(QUICK,)), needs_initial=True),
+    "restarted": ContractCase(attack=Restarted(QUICK, times=2), needs_initial=True),
+    "restarted certificate": ContractCase(
+        attack=Restarted(GateCertificate(rounds=1, starts=2), times=2), needs_initial=True, proves=True, resumes=False
+    ),
 }
-FINAL_ONLY = {
-    "max-margin": MaxMargin(trials=4, trial_steps=20, restarts=2, steps=60),
-    "max-margin, all pixels": MaxMargin(trials=1, restarts=2, steps=60, within_span=False, candidates=10),
-    "stationarity": Stationarity(trials=2, trial_steps=20, restarts=2, steps=60),
-    "stationarity, tied": Stationarity(multiplier="tied", trials=1, restarts=1, steps=60, precision="float64"),
-    "bilevel": Bilevel(candidates=SIZE, weight_decay=1e-2, lower_steps=6, steps=30),
-    "bilevel, stationary": Bilevel(candidates=SIZE, weight_decay=1e-2, lower="stationary", precision="float32"),
-}
-"""Attacks that never look at the initial weights unless they are there."""
-ATTACKS |= FINAL_ONLY
 
 
-@pytest.fixture(scope="module", params=["odd-even", "all"])
-def view(request) -> AttackerView:
-    size = SIZE if request.param == "odd-even" else 10
-    data = exhume.load("digits", classes=request.param, size=size, test=0)
-    return exhume.train(data, model=MLP(width=96, bias="first"), device="cpu").view()
+@functools.cache
+def view_for(classes: str, has_kernel: bool) -> AttackerView:
+    """A tiny trained network; with a bias in the first layer only, or one whose infinite-width kernel is known."""
+    data = exhume.load("digits", classes=classes, size=SIZE if classes == "odd-even" else 10, test=0)
+    model = MLP(width=64, parameterisation="ntk") if has_kernel else MLP(width=64, bias="first")
+    return exhume.train(data, model=model, device="cpu", steps=200).view()
 
 
-@pytest.fixture(scope="module")
-def found(view) -> dict[str, Reconstruction]:
-    return {name: attack.run(view, seed=1, device="cpu") for name, attack in ATTACKS.items()}
+def tensors_of(view: AttackerView) -> dict[str, torch.Tensor]:
+    """Every tensor that a view holds, the model's own included."""
+    held = {f"final.{name}": weight for name, weight in view.final.items()}
+    held |= {f"initial.{name}": weight for name, weight in (view.initial or {}).items()}
+    held |= {f"model.{name}": weight for name, weight in view.model.state_dict().items()}
+    return held | {name: value for name, value in vars(view).items() if isinstance(value, torch.Tensor)}
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@functools.cache
+def run(name: str, classes: str) -> Reconstruction:
+    case = CASES[name]
+    return case.attack.run(view_for(classes, case.needs_infinite_width), seed=1, device="cpu")
+
+
+@pytest.fixture(params=CASES, scope="module")
+def name(request) -> str:
+    return request.param
+
+
+@pytest.fixture(params=["odd-even", "all"], scope="module")
+def classes(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def case(name) -> ContractCase:
+    return CASES[name]
+
+
+@pytest.fixture
+def view(case, classes) -> AttackerView:
+    return view_for(classes, case.needs_infinite_width)
+
+
+@pytest.fixture
+def found(name, classes) -> Reconstruction:
+    return run(name, classes)
+
+
+def test_every_exported_attack_is_in_the_table():
+    exported = {getattr(attacks, name) for name in attacks.__all__}
+    classes = {one for one in exported if inspect.isclass(one) and issubclass(one, Attack) and one is not Attack}
+    assert classes == {type(case.attack) for case in CASES.values()}
+
+
 class TestEveryAttack:
-    def test_returns_inputs_in_the_shape_and_range_of_the_view(self, name, found, view):
-        one = found[name]
-        assert one.inputs.shape[1:] == view.input_shape
-        assert bool(torch.isfinite(one.inputs).all())
-        assert one.certified.shape == one.confidence.shape == (len(one),)
-        assert bool(((one.confidence >= 0) & (one.confidence <= 1)).all())
+    def test_returns_inputs_in_the_shape_and_range_of_the_view(self, found, view):
+        assert found.inputs.shape[1:] == view.input_shape
+        assert bool(torch.isfinite(found.inputs).all())
+        assert found.certified.shape == found.confidence.shape == (len(found),)
+        assert bool(((found.confidence >= 0) & (found.confidence <= 1)).all())
         low, high = view.bounds
-        outside = (one.inputs - one.inputs.clamp(low, high)).abs().mean() if len(one) else torch.tensor(0.0)
+        outside = (found.inputs - found.inputs.clamp(low, high)).abs().mean() if len(found) else torch.tensor(0.0)
         assert float(outside) < 0.2 * (high - low)
 
-    def test_returns_everything_on_the_cpu(self, name, found):
-        tensors = [value for value in vars(found[name]).values() if isinstance(value, torch.Tensor)]
+    def test_returns_everything_on_the_cpu(self, found):
+        tensors = [value for value in vars(found).values() if isinstance(value, torch.Tensor)]
         assert all(tensor.device.type == "cpu" for tensor in tensors)
 
-    def test_says_how_it_ended(self, name, found):
-        assert found[name].message
-        assert found[name].seconds > 0
+    def test_reports_how_it_ended(self, found):
+        assert found.message
+        assert found.seconds > 0
 
-    def test_lowers_its_objective(self, name, found):
-        history = found[name].history
-        if history is not None:
-            assert history[-1] < history[0]
+    def test_lowers_its_objective(self, found):
+        if found.history is not None:
+            assert found.history[-1] < found.history[0]
 
-    def test_repeats_itself_by_seed_and_leaves_global_state_alone(self, name, found, view):
-        before, dtype = torch.random.get_rng_state(), torch.get_default_dtype()
-        again = ATTACKS[name].run(view, seed=1, device="cpu")
-        assert replace(again, seconds=0.0) == replace(found[name], seconds=0.0)
-        assert torch.equal(before, torch.random.get_rng_state())
+    def test_certifies_only_if_it_proves(self, found, case):
+        assert case.proves or not bool(found.certified.any())
+
+    def test_repeats_itself_by_seed_and_changes_neither_the_view_nor_global_state(self, found, case, view):
+        held = {key: tensor.clone() for key, tensor in tensors_of(view).items()}
+        random_state, dtype = torch.random.get_rng_state(), torch.get_default_dtype()
+        tf32 = torch.backends.cuda.matmul.allow_tf32
+        again = case.attack.run(view, seed=1, device="cpu")
+        assert replace(again, seconds=0.0) == replace(found, seconds=0.0)
+        assert held.keys() == tensors_of(view).keys()
+        assert all(torch.equal(held[key], tensor) for key, tensor in tensors_of(view).items())
+        assert torch.equal(random_state, torch.random.get_rng_state())
         assert dtype is torch.get_default_dtype()
+        assert tf32 is torch.backends.cuda.matmul.allow_tf32
 
-    def test_is_its_repr(self, name, found):
-        names = {kind.__name__: kind for kind in (Bilevel, MaxMargin, Restarted, Stationarity, WeightDifference)}
-        assert found[name].attack == repr(ATTACKS[name])
-        assert eval(found[name].attack, names) == ATTACKS[name]
+    def test_is_its_repr(self, found, case):
+        names = {name: getattr(attacks, name) for name in attacks.__all__}
+        assert found.attack == repr(case.attack)
+        assert eval(found.attack, names) == case.attack
 
-    def test_survives_saving(self, name, found, tmp_path):
-        found[name].save(tmp_path / "found.safetensors")
-        assert Reconstruction.load(tmp_path / "found.safetensors") == found[name]
+    def test_survives_saving(self, found, tmp_path):
+        found.save(tmp_path / "found.safetensors")
+        assert Reconstruction.load(tmp_path / "found.safetensors") == found
 
-    def test_does_not_change_the_view(self, name, view):
-        before = {key: weight.clone() for key, weight in view.final.items()}
-        ATTACKS[name].check(view)
-        assert all(torch.equal(before[key], weight) for key, weight in view.final.items())
+    def test_needs_the_initial_weights_of_a_trained_network_or_not(self, case, view):
+        if case.needs_initial:
+            with pytest.raises(Refusal, match="no initial weights"):
+                case.attack.run(replace(view, initial=None), device="cpu")
+            with pytest.raises(Refusal, match="nothing was trained"):
+                case.attack.run(replace(view, final=view.initial), device="cpu")
+        else:
+            candidates = {"candidates": SIZE} if hasattr(case.attack, "candidates") else {}
+            if isinstance(case.attack, Combined):
+                pytest.skip("its attacks have cases of their own")
+            replace(case.attack, **candidates).check(replace(view, initial=None))
 
-    def test_refuses_a_view_without_a_start(self, name, view):
-        if name in FINAL_ONLY:
-            pytest.skip("needs none")
-        with pytest.raises(Refusal, match="no initial weights"):
-            ATTACKS[name].run(replace(view, initial=None), device="cpu")
-
-    def test_refuses_a_network_that_was_not_trained(self, name, view):
-        if name in FINAL_ONLY:
-            pytest.skip("cannot know")
-        with pytest.raises(Refusal, match="nothing was trained"):
-            ATTACKS[name].run(replace(view, final=view.initial), device="cpu")
+    def test_runs_together_or_not(self, case):
+        assert isinstance(case.attack, RunsTogether) is case.runs_together
 
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-    def test_runs_on_a_gpu(self, name, view):
-        one = ATTACKS[name].run(view, seed=1, device="cuda")
-        assert one.inputs.device.type == "cpu"
-        if one.history is not None:
-            assert one.history[-1] < one.history[0]
+    def test_runs_on_a_gpu(self, case, view):
+        found = case.attack.run(view, seed=1, device="cuda")
+        assert found.inputs.device.type == "cpu"
+        if found.history is not None:
+            assert found.history[-1] < found.history[0]
+
+
+def test_an_interrupted_attack_ends_as_if_it_had_not_been(name, case, tmp_path):
+    if not case.resumes:
+        pytest.skip("saves nothing")
+    view, reports = view_for("odd-even", case.needs_infinite_width), []
+
+    def stop_at_the_second_report(*report):
+        reports.append(report)
+        if len(reports) == 2:
+            raise KeyboardInterrupt
+
+    file = tmp_path / "state.safetensors"
+    with pytest.raises(KeyboardInterrupt):
+        case.attack.run(view, seed=1, device="cpu", progress=stop_at_the_second_report, checkpoint=file)
+    resumed = case.attack.run(view, seed=1, device="cpu", checkpoint=file)
+    assert replace(resumed, seconds=0.0) == replace(run(name, "odd-even"), seconds=0.0)

@@ -1,4 +1,4 @@
-"""Attacks: each one file, one frozen dataclass, one ``run``."""
+"""Attacks: each one package, one frozen settings class, one ``run``."""
 
 from exhume.attacks.attack import Attack
 from exhume.attacks.bilevel import Bilevel

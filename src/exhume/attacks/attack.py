@@ -16,9 +16,9 @@ from exhume.records import AttackerView, Reconstruction, count_outputs
 
 @dataclass(frozen=True, kw_only=True)
 class Attack(ABC):
-    """An attack is its settings; ``repr(attack)`` goes into every report.
+    """Settings of an attack, whose ``repr`` goes into every report.
 
-    Abstract or final: a subclass fills in :meth:`check` and :meth:`recover` and overrides nothing else.
+    A subclass implements :meth:`check` and :meth:`recover`, and overrides nothing else.
     """
 
     @abstractmethod
@@ -40,15 +40,15 @@ class Attack(ABC):
         checkpoint: Path | str | None = None,
         seconds: float | None = None,
     ) -> Reconstruction:
-        """Attack ``view`` and return what was found.
+        """Attack ``view`` and return the reconstruction.
 
         Args:
-            view: what the attacker holds.
-            seed: fixes every random choice.
+            view: the attacker's view.
+            seed: determines every random choice.
             device: ``auto`` takes a GPU when there is one.
             progress: a callback for progress reports.
-            checkpoint: a file that long attacks save their state to, and continue from when it is there.
-            seconds: how long the attack may take; it stops at its next progress report after that. None: no limit.
+            checkpoint: the file that long attacks save their state to and continue from.
+            seconds: the time limit; the attack stops at its first progress report after it. None: no limit.
 
         Returns:
             A :class:`~exhume.records.Reconstruction` on the CPU, with inputs in the pixel range of the view.
@@ -56,7 +56,7 @@ class Attack(ABC):
         Raises:
             ExhumeError: when the model does not take inputs of the view's shape, or does not return a tensor.
             Refusal: when the attack does not apply to this view; the message says why.
-            OutOfTime: when ``seconds`` are spent; with a checkpoint, the same call continues from there.
+            OutOfTime: when ``seconds`` have passed; with a checkpoint, the same call continues from there.
         """
         count_outputs(view.model, view.input_shape)  # refuses models that cannot be attacked
         self.check(view)

@@ -1,16 +1,18 @@
-"""Several attacks on one view, each where it applies, and everything they find together."""
+"""Run several attacks on one view, each where it applies, and return everything they find."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
+from pydantic import InstanceOf
 from torch import Tensor
 
 from exhume.attacks.attack import Attack
 from exhume.core.errors import ExhumeError, Refusal
 from exhume.core.run_context import RunContext
+from exhume.core.settings import settings
 from exhume.records import AttackerView, Outcome, Reconstruction
 
-RANKED = (
+BEST_FIRST = (
     Outcome.CERTIFIED,
     Outcome.PARTIAL,
     Outcome.CONVERGED,
@@ -19,15 +21,15 @@ RANKED = (
     Outcome.NOTHING_FOUND,
     Outcome.DIVERGED,
 )
-"""Outcomes, the most welcome to an attacker first."""
+"""Outcomes, from the best for an attacker to the worst."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class Combined(Attack):
-    """Run every attack that applies and keep all they find, so that together they never do worse than one alone.
+    """Run every attack that applies and keep all candidates, so that the result is never worse than that of one attack.
 
-    So what needs both ends of a training can stand beside what needs the final weights alone: where the start is known
-    the certificate proves what it finds, and the other attack searches the subspace that the change spans.
+    Attacks that need the initial weights can be combined with attacks that need only the final ones: where the initial
+    weights are known, the certificate proves what it finds, and the other attack searches the span of the change.
 
     >>> from exhume.attacks.gates.gate_certificate import GateCertificate
     >>> from exhume.attacks.stationarity.max_margin import MaxMargin
@@ -35,23 +37,23 @@ class Combined(Attack):
     2
     """
 
-    attacks: tuple[Attack, ...]
+    attacks: tuple[InstanceOf[Attack], ...]
 
     def __post_init__(self) -> None:
         if not self.attacks:
             raise ExhumeError("Combined needs at least one attack.")
 
     def check(self, view: AttackerView) -> None:
-        """Refuse only what every attack refuses, with every reason."""
+        """Refuse views that every attack refuses, with every reason."""
         reasons = [self._refusal(attack, view) for attack in self.attacks]
         if None not in reasons:
             raise Refusal(" ".join(str(reason) for reason in reasons))
 
     def recover(self, view: AttackerView, context: RunContext) -> Reconstruction:
-        """Run one after the other, each from a seed of its own."""
+        """Run the attacks one after the other, each with its own seed."""
         seeds = torch.randint(2**62, (len(self.attacks),), generator=context.generator).tolist()
         found: list[Reconstruction] = []
-        account: dict[str, str] = {}
+        summaries: dict[str, str] = {}
         reasons: list[str] = []
         for number, (attack, seed) in enumerate(zip(self.attacks, seeds, strict=True)):
             name = type(attack).__name__
@@ -59,17 +61,17 @@ class Combined(Attack):
             try:
                 attack.check(view)
                 one = attack.recover(view, own)
-            except Refusal as refusal:  # also one that only a closer look brings up
+            except Refusal as refusal:  # check may pass and recover still refuse
                 reasons.append(str(refusal))
-                account[name] = f"refused: {refusal}"
+                summaries[name] = f"refused: {refusal}"
                 continue
             own.discard_checkpoint()
-            if tuple(one.inputs.shape[1:]) == view.input_shape:  # features of a frozen layer are no inputs
+            if tuple(one.inputs.shape[1:]) == view.input_shape:  # features of a frozen layer are not inputs
                 found.append(one.cpu())
-                account[name] = one.message
+                summaries[name] = one.message
         if not found:
             raise Refusal(" ".join(reasons))
-        return together(found, account)
+        return join_reconstructions(found, summaries)
 
     @staticmethod
     def _refusal(attack: Attack, view: AttackerView) -> Refusal | None:
@@ -80,25 +82,25 @@ class Combined(Attack):
         return None
 
 
-def together(found: list[Reconstruction], account: dict[str, str]) -> Reconstruction:
-    """Join reconstructions; what is proven comes first."""
+def join_reconstructions(found: list[Reconstruction], summaries: dict[str, str]) -> Reconstruction:
+    """Join reconstructions, certified candidates first."""
 
-    def joined(name: str) -> Tensor:
+    def join(name: str) -> Tensor:
         parts: list[Tensor] = [getattr(one, name) for one in found]
         return torch.cat(parts)
 
-    order = joined("certified").int().argsort(descending=True, stable=True)
-    best = min(found, key=lambda one: RANKED.index(one.outcome))
+    order = join("certified").int().argsort(descending=True, stable=True)
+    best = min(found, key=lambda one: BEST_FIRST.index(one.outcome))
     estimates = [
         one.diagnostics["training_size_estimate"] for one in found if "training_size_estimate" in one.diagnostics
     ]
     return replace(
         best,
-        inputs=joined("inputs")[order],
-        certified=joined("certified")[order],
-        confidence=joined("confidence")[order],
+        inputs=join("inputs")[order],
+        certified=join("certified")[order],
+        confidence=join("confidence")[order],
         duals=None,
         p_values=None,
-        message=" ".join(f"{name}: {message}" for name, message in account.items()),
-        diagnostics={"attacks": account, **({"training_size_estimate": estimates[0]} if estimates else {})},
+        message=" ".join(f"{name}: {message}" for name, message in summaries.items()),
+        diagnostics={"attacks": summaries, **({"training_size_estimate": estimates[0]} if estimates else {})},
     )

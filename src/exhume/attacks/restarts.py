@@ -1,13 +1,14 @@
-"""Run an attack several times from different starts, and choose by what the attacker has."""
+"""Run an attack several times from different starts, and keep the run that explains most."""
 
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
-from typing import Literal, Protocol, get_args, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
+from pydantic import InstanceOf, PositiveInt
 from torch import Tensor
 
 from exhume.attacks.attack import Attack
@@ -15,6 +16,7 @@ from exhume.core.devices import resolve_device
 from exhume.core.errors import ExhumeError
 from exhume.core.progress import Progress, no_progress
 from exhume.core.run_context import RunContext
+from exhume.core.settings import settings
 from exhume.models.structure import dense_stack
 from exhume.records import AttackerView, Outcome, Reconstruction
 
@@ -22,8 +24,8 @@ Keep = Literal["best", "all"]
 
 
 @runtime_checkable
-class SideBySide(Protocol):
-    """An attack that can run many times in one program."""
+class RunsTogether(Protocol):
+    """An attack whose runs can share one program."""
 
     def check(self, view: AttackerView) -> None:
         """Raise :class:`~exhume.core.errors.Refusal` when the attack does not apply."""
@@ -32,65 +34,57 @@ class SideBySide(Protocol):
     def recover_together(
         self, views: Sequence[AttackerView], generators: Sequence[torch.Generator], context: RunContext
     ) -> list[Reconstruction]:
-        """Recover from every view, each with a generator of its own; progress and checkpoint are shared."""
+        """Recover from every view, each with its own generator; all runs share progress and checkpoint."""
         ...
 
 
-@dataclass(frozen=True)
+@settings
 class Restarted(Attack):
-    """``attack``, ``times`` over; keeps the run that ends with the lowest objective, or pools ``all`` of them.
+    """Run ``attack`` several ``times``, and keep the run with the lowest objective, or pool ``all`` runs.
 
-    A run that proves every training input ends the series, and is kept; of an attack that has no objective, the run
-    that proves most. The choice never looks at a training input: an
-    attacker has none. With a checkpoint, runs that ended are not repeated.
+    A run that proves every training input ends the series and is kept. Of an attack without an objective, the run that
+    proves most is kept. The choice uses no training input, since an attacker has none. With a checkpoint, finished runs
+    are not repeated.
 
     >>> from exhume.attacks.weight_difference import WeightDifference
     >>> Restarted(WeightDifference(steps=100), times=5).times
     5
     """
 
-    attack: Attack
-    times: int = field(default=3, kw_only=True)
-    keep: Keep = field(default="best", kw_only=True)
-    at_once: int | None = field(default=None, kw_only=True)
-    """How many runs share one program, where the attack can do that; None: all of them on a GPU, which one run alone
-    does not fill, and one at a time on a CPU."""
-
-    def __post_init__(self) -> None:
-        if self.keep not in get_args(Keep):
-            raise ExhumeError(f"There is no keep {self.keep!r}; choose from {', '.join(get_args(Keep))}.")
-        if self.times < 1:
-            raise ExhumeError(f"Restarted runs an attack at least once, not {self.times} times.")
-        if self.at_once is not None and self.at_once < 1:
-            raise ExhumeError(f"Restarted runs at least one attack at a time, not {self.at_once}.")
+    attack: InstanceOf[Attack] = field(kw_only=False)
+    times: PositiveInt = 3
+    keep: Keep = "best"
+    at_once: PositiveInt | None = None
+    """Number of runs that share one program, where the attack supports it; None: all of them on a GPU, which one run
+    alone does not fill, and one at a time on a CPU."""
 
     def check(self, view: AttackerView) -> None:
-        """Refuse what the attack refuses."""
+        """Refuse the views that the attack refuses."""
         self.attack.check(view)
 
     def recover(self, view: AttackerView, context: RunContext) -> Reconstruction:
-        """Run the attack from independent starts until all are done, or one has proven everything."""
+        """Run the attack from independent starts, until one run has proven everything."""
         seeds = torch.randint(2**62, (self.times,), generator=context.generator).tolist()
-        groups = _groups(seeds, self._at_once(view))
+        groups = _split(seeds, self._runs_at_once(view))
         parts = [
-            context.part(str(number + 1)).with_progress(_part(context.progress, number, len(groups)))
+            context.part(str(number + 1)).with_progress(_report_part(context.progress, number, len(groups)))
             for number in range(len(groups))
         ]
         found: list[Reconstruction] = []
         for group, part in zip(groups, parts, strict=True):
             found += self._run(view, group, part)
-            if any(map(_proves_all, found)):  # nothing is left to look for
+            if any(map(_proves_all, found)):
                 break
         for part in parts:
             part.discard_checkpoint()
         ends = [-math.inf if _proves_all(one) else _objective(one) for one in found]
         best = min(range(len(found)), key=lambda run: (ends[run], -int(found[run].certified.sum())))
-        kept = found[best] if self.keep == "best" else _pooled(found, found[best])
+        kept = found[best] if self.keep == "best" else _pool(found, found[best])
         restarts = {"objectives": [end if math.isfinite(end) else None for end in ends], "best": best}
         return replace(kept, diagnostics={**kept.diagnostics, "restarts": restarts})
 
-    def _at_once(self, view: AttackerView) -> int:
-        if not isinstance(self.attack, SideBySide) or dense_stack(view.model) is None:
+    def _runs_at_once(self, view: AttackerView) -> int:
+        if not isinstance(self.attack, RunsTogether) or dense_stack(view.model) is None:
             return 1
         if self.at_once is not None:
             return self.at_once
@@ -100,12 +94,12 @@ class Restarted(Attack):
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         if len(seeds) == 1:
             return [self.attack.recover(view, replace(context, generator=generators[0]))]
-        assert isinstance(self.attack, SideBySide)
+        assert isinstance(self.attack, RunsTogether)
         return self.attack.recover_together([view] * len(seeds), generators, context)
 
 
 def run_together(
-    attack: Attack | SideBySide,
+    attack: Attack | RunsTogether,
     views: Sequence[AttackerView],
     *,
     seeds: Sequence[int],
@@ -113,30 +107,30 @@ def run_together(
     progress: Progress = no_progress,
     checkpoint: Path | str | None = None,
 ) -> list[Reconstruction]:
-    """Attack many networks of one shape in one program, each as ``attack.run`` would.
+    """Attack many networks of one shape in one program, with the results of ``attack.run`` on each.
 
     Args:
-        attack: one that can, such as :class:`~exhume.attacks.weight_difference.WeightDifference`.
-        views: dense networks of one shape, with as many training inputs each.
-        seeds: one a view.
+        attack: one that supports it, such as :class:`~exhume.attacks.weight_difference.WeightDifference`.
+        views: dense networks of one shape and one training set size.
+        seeds: one per view.
         device: ``auto`` takes a GPU when there is one.
-        progress: hears where all of them stand.
-        checkpoint: a file that the state of all is saved to, and continued from.
+        progress: a callback for progress reports about all of them.
+        checkpoint: the file that their state is saved to and continued from.
 
     Returns:
-        One reconstruction a view, on the CPU; the seconds of each are those of all.
+        One reconstruction per view, on the CPU; ``seconds`` is the time of all together.
 
     Raises:
-        ExhumeError: when the attack cannot, or the networks differ in shape.
+        ExhumeError: when the attack does not support it, or the networks differ in shape.
         Refusal: when the attack does not apply to one of the views.
     """
-    if not isinstance(attack, SideBySide):
+    if not isinstance(attack, RunsTogether):
         raise ExhumeError(f"{type(attack).__name__} cannot attack networks side by side; run it on one at a time.")
     if not views or len(seeds) != len(views):
-        raise ExhumeError(f"Every network takes one seed; there are {len(views)} networks and {len(seeds)} seeds.")
+        raise ExhumeError(f"Every network needs one seed; there are {len(views)} networks and {len(seeds)} seeds.")
     for view in views:
         attack.check(view)
-    _check_alike(views)
+    _check_same_shape(views)
     place = resolve_device(device)
     moved = {id(view): view.to(place) for view in views}
     started = time.perf_counter()
@@ -152,14 +146,14 @@ def run_together(
     ]
 
 
-def _check_alike(views: Sequence[AttackerView]) -> None:
-    """Raise :class:`ExhumeError` where networks cannot stand side by side, naming the first thing they differ in."""
+def _check_same_shape(views: Sequence[AttackerView]) -> None:
+    """Raise :class:`ExhumeError` with the first difference that keeps networks from running side by side."""
     first = views[0]
     for number, other in enumerate(views[1:], start=2):
         if first.linearised != other.linearised:
-            raise ExhumeError("Networks fit side by side when all of them are linearised or none; run these apart.")
+            raise ExhumeError("Networks fit side by side if all of them are linearised or none is; run these apart.")
         for name in dict.fromkeys([*first.final, *other.final]):
-            one, two = (tuple(ends[name].shape) if name in ends else "absent" for ends in (first.final, other.final))
+            one, two = (tuple(w[name].shape) if name in w else "absent" for w in (first.final, other.final))
             if one != two:
                 raise ExhumeError(
                     f"Only networks of one shape fit side by side; {name} is {one} in the first and {two} in number "
@@ -167,7 +161,7 @@ def _check_alike(views: Sequence[AttackerView]) -> None:
                 )
 
 
-def _groups(seeds: list[int], size: int) -> list[list[int]]:
+def _split(seeds: list[int], size: int) -> list[list[int]]:
     return [seeds[first : first + size] for first in range(0, len(seeds), size)]
 
 
@@ -176,14 +170,14 @@ def _proves_all(found: Reconstruction) -> bool:
 
 
 def _objective(found: Reconstruction) -> float:
-    """Return the last value of the objective, and infinity where there is none or it is not a number."""
+    """Return the last value of the objective, or infinity where there is no finite one."""
     if found.history is None or len(found.history) == 0:
         return math.inf
     end = float(found.history[-1])
     return end if math.isfinite(end) else math.inf
 
 
-def _pooled(found: list[Reconstruction], best: Reconstruction) -> Reconstruction:
+def _pool(found: list[Reconstruction], best: Reconstruction) -> Reconstruction:
     def joined(name: str) -> Tensor | None:
         parts: list[Tensor | None] = [getattr(one, name) for one in found]
         present = [part for part in parts if part is not None]
@@ -193,8 +187,8 @@ def _pooled(found: list[Reconstruction], best: Reconstruction) -> Reconstruction
     return replace(best, **{name: joined(name) for name in names})  # type: ignore[arg-type]
 
 
-def _part(progress: Progress, number: int, times: int) -> Progress:
-    def heard(stage: str, done: int, total: int, note: str = "") -> None:
+def _report_part(progress: Progress, number: int, times: int) -> Progress:
+    def report(stage: str, done: int, total: int, note: str = "") -> None:
         progress(stage, number * total + done, times * total, f"run {number + 1} of {times}, {note}".rstrip(", "))
 
-    return heard
+    return report
