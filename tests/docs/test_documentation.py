@@ -37,7 +37,7 @@ def test_the_tutorial_does_what_it_says(
     Path("train.py").write_text(script)
     with torch.random.fork_rng():
         runpy.run_path("train.py", run_name="__main__")
-    commands = re.findall(r"^exhume (audit .*)$", text, flags=re.MULTILINE)
+    commands = re.findall(r"^exhume (audit .*)$", text.replace("\\\n", " "), flags=re.MULTILINE)
     assert len(commands) == 5
     said = ""
     for command in commands:
