@@ -1,10 +1,7 @@
 """Ctrl-C: exit code 130, the state kept, the same command continues to the same end."""
 
 import os
-import signal
-import subprocess
-import sys
-import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,13 +9,14 @@ import pytest
 from exhume.cli import main
 from exhume.records import Victim
 from exhume.studies.trial import Trial
+from tests.cli.child_commands import interrupt_at_report, run_in_child
 
 TRAIN = [
     "train",
     "--data=digits",
     "--size=40",
-    "--width=128",
-    "--steps=3000",
+    "--width=64",
+    "--steps=400",
     "--stop-loss=0",
     "--patience=0",
     "--device=cpu",
@@ -28,23 +26,12 @@ TRAIN = [
 @pytest.mark.skipif(os.name == "nt", reason="signals are POSIX here")
 def test_an_interrupted_training_continues(tmp_path: Path) -> None:
     checkpoint = tmp_path / "run" / "checkpoints" / "training.safetensors"
-    command = [sys.executable, "-c", "import sys; from exhume.cli import main; sys.exit(main())"]
-    process = subprocess.Popen(
-        [*command, *TRAIN, f"--out={tmp_path / 'run'}"],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "run").exists() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.1)
-    time.sleep(0.5)  # into the steps
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err.decode()
-    assert b"is kept, and the same command continues" in err
-    assert b"Traceback" not in err
-    assert out == b""
+    arguments = [*TRAIN, f"--out={tmp_path / 'run'}"]
+    assert run_in_child(arguments, tmp_path / "printed", partial(interrupt_at_report, 3)) == 130
+    printed = (tmp_path / "printed.err").read_text()
+    assert "is kept, and the same command continues" in printed
+    assert "Traceback" not in printed
+    assert (tmp_path / "printed.out").read_text() == ""
     assert checkpoint.is_file()
     assert not (tmp_path / "run" / "victim.safetensors").exists()
 

@@ -1,13 +1,10 @@
-"""Killed at any moment, or with the disk full, a command leaves a valid state, and the same command ends the same."""
+"""A command that is killed, or runs out of disk, leaves a valid state; the same command then ends the same."""
 
 import contextlib
 import json
 import os
-import resource
 import signal
-import sys
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,66 +14,29 @@ import torch
 from exhume.cli import main
 from exhume.core import checkpoint as checkpoint_files
 from exhume.records import Reconstruction
+from tests.cli.child_commands import kill_at_write, limit_file_size, run_in_child
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals are POSIX here")
 
-ATTACKS = ["--attacks=gate-certificate,weight-difference", "--set=weight-difference.steps=1500", "--device=cpu"]
+ATTACKS = ["--attacks=gate-certificate,weight-difference", "--set=weight-difference.steps=200", "--device=cpu"]
+CHECKPOINT = "checkpoints/weight-difference.safetensors"
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     train = [
-        "train",
-        "--data=digits",
-        "--classes=odd-even",
-        "--size=10",
-        "--width=256",
-        "--depth=1",
-        "--stop-loss=1e-4",
-    ]
+        "train", "--data=digits", "--classes=odd-even", "--size=6", "--width=128", "--depth=1", "--stop-loss=1e-4",
+    ]  # fmt: skip
     assert main([*train, f"--out={folder}", "--quiet"]) == 0
     return folder
 
 
-def forked(arguments: list[str], said: Path, before: Callable[[], None] = lambda: None) -> int:
-    """Start a command in a process of its own, without the seconds that importing takes, and return its number."""
-    child = os.fork()
-    if child:
-        return child
-    try:
-        torch.set_num_threads(1)
-        checkpoint_files.SAVE_SECONDS = 0.05  # so that short work has checkpoints too
-        with said.open("w", buffering=1) as file:
-            os.dup2(file.fileno(), 1)
-            os.dup2(file.fileno(), 2)
-            sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
-            before()
-            status = main(arguments)
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(status)
-    finally:
-        os._exit(99)
-
-
-def killed_when(arguments: list[str], said: Path, moment: Callable[[], bool]) -> bool:
-    """Kill a command as soon as something is seen on disk; tell whether it was still alive."""
-    child = forked(arguments, said)
-    deadline = time.monotonic() + 60
-    while not moment() and time.monotonic() < deadline:
-        if os.waitpid(child, os.WNOHANG)[0]:
-            return False
-        time.sleep(0.002)
-    os.kill(child, signal.SIGKILL)
-    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
-
-
-def timeless(account: Any) -> Any:
-    """Return an account without what may differ between two runs: seconds, and where they were."""
-    if isinstance(account, dict):
-        return {key: timeless(value) for key, value in account.items() if key not in ("seconds", "notes")}
-    return [timeless(item) for item in account] if isinstance(account, list) else account
+def without_times(result: Any) -> Any:
+    """Return a result without what may differ between two runs: seconds, and folders."""
+    if isinstance(result, dict):
+        return {key: without_times(value) for key, value in result.items() if key not in ("seconds", "notes")}
+    return [without_times(item) for item in result] if isinstance(result, list) else result
 
 
 def assert_whole(folder: Path) -> None:
@@ -92,30 +52,34 @@ def assert_whole(folder: Path) -> None:
             assert path.read_text().endswith("</html>")
 
 
-def test_kill_at_any_moment_and_the_same_command_ends_the_same(trained: Path, tmp_path: Path) -> None:
+WRITES = [
+    ("gate-certificate/reconstruction.safetensors", 1, True),
+    ("gate-certificate/request.json", 1, False),
+    (CHECKPOINT, 1, False),
+    (CHECKPOINT, 1, True),
+    ("weight-difference/reconstruction.safetensors", 1, False),
+    ("weight-difference/result.json", 1, True),
+    (".png", 1, False),
+    ("report.html", 1, True),
+    ("audit.json", 1, True),
+]
+"""Files, in the order in which an audit writes them, and whether it is killed before the file is in place or after."""
+
+
+def test_an_audit_killed_at_any_of_its_writes_ends_the_same(trained: Path, tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    assert main(["audit", str(trained), *ATTACKS, f"--out={whole}", "--quiet"]) == 0
+    assert run_in_child(["audit", str(trained), *ATTACKS, f"--out={whole}", "--quiet"], tmp_path / "whole_run") == 0
     command = ["audit", str(trained), *ATTACKS, f"--out={cut}", "--quiet"]
-    checkpoint = cut / "weight-difference" / "checkpoints" / "weight-difference.safetensors"
-    moments: list[Callable[[], bool]] = [
-        cut.exists,
-        (cut / "gate-certificate" / "reconstruction.safetensors").exists,
-        (cut / "gate-certificate" / "request.json").exists,
-        checkpoint.exists,
-        (cut / "weight-difference" / "reconstruction.safetensors").exists,
-        (cut / "figures").exists,
-    ]
-    alive = 0
-    for moment in moments:
-        alive += killed_when(command, tmp_path / "said", moment)
+    for ending, count, before in WRITES:
+        kill = partial(kill_at_write, ending, count=count, before=before)
+        assert run_in_child(command, tmp_path / "run", kill) == -signal.SIGKILL, f"{ending} was not written"
         assert_whole(cut)
-    assert alive >= 4, "most kills must find it at work"
     (cut / ".report.html.a1b2c3").write_text("<!doctype html>half a page")
-    assert main(command) == 0
-    assert not checkpoint.exists()
-    assert not list(cut.glob(".*")), "what a killed command had half written is swept up"
+    assert run_in_child(command, tmp_path / "run") == 0
+    assert not (cut / "weight-difference" / CHECKPOINT).exists()
+    assert not list(cut.glob(".*")), "half-written files of a killed command are removed"
     assert_whole(cut)
-    first, second = (timeless(json.loads((folder / "audit.json").read_text())) for folder in (whole, cut))
+    first, second = (without_times(json.loads((folder / "audit.json").read_text())) for folder in (whole, cut))
     assert first == second
     for name in ("gate-certificate", "weight-difference"):
         one, other = (Reconstruction.load(folder / name / "reconstruction.safetensors") for folder in (whole, cut))
@@ -125,27 +89,24 @@ def test_kill_at_any_moment_and_the_same_command_ends_the_same(trained: Path, tm
 def test_a_checkpoint_is_continued_from_and_not_begun_again(trained: Path, tmp_path: Path) -> None:
     place = tmp_path / "weight-difference"
     command = ["attack", str(trained), *ATTACKS[1:], "--attack=weight-difference", f"--out={place}", "--quiet"]
-    checkpoint = place / "checkpoints" / "weight-difference.safetensors"
-    assert killed_when(command, tmp_path / "said", checkpoint.exists)
+    kill = partial(kill_at_write, CHECKPOINT, count=1)
+    assert run_in_child(command, tmp_path / "run", kill) == -signal.SIGKILL
+    checkpoint = place / CHECKPOINT
     before = checkpoint.read_bytes()
     checkpoint.write_bytes(before[: len(before) // 2])
-    assert main(command) == 2, "a damaged checkpoint is said to be damaged, so it was read"
+    assert main(command) == 2, "a damaged checkpoint is reported, so it was read"
     checkpoint.write_bytes(before)
     assert main(command) == 0
 
 
 @pytest.mark.parametrize("room", [2_000, 60_000])
 def test_a_full_disk_is_one_sentence_and_a_valid_state(room: int, trained: Path, tmp_path: Path) -> None:
-    def little_room() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
-
-    out, said = tmp_path / "out", tmp_path / "said"
+    out = tmp_path / "out"
     command = ["audit", str(trained), "--attacks=gate-certificate", f"--out={out}", "--quiet"]
-    status = os.waitstatus_to_exitcode(os.waitpid(forked(command, said, little_room), 0)[1])
-    assert status == 2
-    assert len(said.read_text().splitlines()) == 1
-    assert said.read_text().startswith("exhume: ")
+    assert run_in_child(command, tmp_path / "run", partial(limit_file_size, room)) == 2
+    printed = (tmp_path / "run.err").read_text()
+    assert len(printed.splitlines()) == 1
+    assert printed.startswith("exhume: ")
     assert_whole(out)
     assert not list(out.rglob(".*")), "no half-written file stays behind"
     assert main(command) == 0

@@ -4,12 +4,13 @@ import csv
 import json
 import os
 import signal
-import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from exhume.cli import main
+from tests.cli.child_commands import kill_at_write, run_in_child
 
 TRAIN = """
 commands = ["train", "attack"]
@@ -68,23 +69,14 @@ def test_a_grid_of_trainings_and_attacks_ends_in_one_table(whole, tmp_path, caps
     assert before == {path: path.stat().st_mtime_ns for path in before}
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.skipif(os.name == "nt", reason="signals are POSIX here")
 def test_a_killed_driver_loses_the_running_task_alone(whole, tmp_path):
     file, cut = written(tmp_path, TRAIN), tmp_path / "cut"
     command = ["sweep", file, f"--out={cut}", "--quiet"]
-    child = os.fork()
-    if not child:
-        try:
-            main(command)
-        finally:
-            os._exit(0)
-    deadline = time.monotonic() + 60
-    while len(list(cut.glob("tasks/*/task.json"))) < 3 and time.monotonic() < deadline:
-        time.sleep(0.005)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    kill = partial(kill_at_write, "task.json", count=3)
+    assert run_in_child(command, tmp_path / "run", kill) == -signal.SIGKILL
     done = {path: path.stat().st_mtime_ns for path in cut.glob("tasks/*/task.json")}
-    assert 3 <= len(done) < 8, "killed at work"
+    assert len(done) == 3
     assert main(command) == 0
     assert done == {path: path.stat().st_mtime_ns for path in done}
     assert table(cut) == table(whole)

@@ -46,7 +46,7 @@ def sweep_command(
     command continues with the tasks that are not done.
     """
     from exhume.cli.sweep_jobs import make_job
-    from exhume.sweeps import LocalEngine, RayEngine, conduct, read_sweep
+    from exhume.sweeps import LocalEngine, RayEngine, read_sweep, run_sweep
 
     if address is not None and engine != "ray":
         raise ExhumeError("--address goes with --engine ray.")
@@ -66,7 +66,7 @@ def sweep_command(
     )
     try:
         with console.progress() as progress:
-            told = conduct(plan, jobs, chosen, place, title=file.stem, command=invocation(), progress=progress)
+            told = run_sweep(plan, jobs, chosen, place, title=file.stem, command=invocation(), progress=progress)
     except KeyboardInterrupt:
         console.note(f"Interrupted; {place} keeps what is done, and the same command continues.")
         raise

@@ -12,7 +12,7 @@ from exhume.cli.attack_settings import build_all_attacks, build_attacks
 from exhume.cli.pipeline import parse_names
 from exhume.core.errors import ExhumeError
 from exhume.sweeps import Job, Step, Task
-from exhume.sweeps.plan import dotted
+from exhume.sweeps.sweep_file import flatten_settings
 
 OURS = {"out": "every task has a folder of its own", "seed": "seeds = [0, 1, 2] at the top says which"}
 """Options that the sweep itself decides, and how."""
@@ -117,7 +117,7 @@ def _words(parameter: Any, name: str, value: Any) -> list[str]:
 def _listed(value: Any) -> list[str]:
     """Return the texts of a repeated option: of a list one by one, of a table as NAME=VALUE."""
     if isinstance(value, Mapping):
-        return [f"{name}={_text(one)}" for name, one in dotted(value).items()]
+        return [f"{name}={_text(one)}" for name, one in flatten_settings(value).items()]
     return [_text(one) for one in value] if isinstance(value, list) else [_text(value)]
 
 

@@ -1,23 +1,23 @@
 """Sweeps: one command, or several in a row, over a grid of settings and seeds, on this machine or on many."""
 
-from exhume.sweeps.conduct import Account, Engine, conduct
-from exhume.sweeps.local import LocalEngine
-from exhume.sweeps.on_ray import RayEngine
-from exhume.sweeps.plan import Resources, Step, Sweep, Task, read_sweep
-from exhume.sweeps.work import Job, Record, carry_out
+from exhume.sweeps.jobs import Job, TaskRecord, run_job
+from exhume.sweeps.local_engine import LocalEngine
+from exhume.sweeps.ray_engine import RayEngine
+from exhume.sweeps.runner import Engine, SweepResult, run_sweep
+from exhume.sweeps.sweep_file import Resources, Step, Sweep, Task, read_sweep
 
 __all__ = [
-    "Account",
     "Engine",
     "Job",
     "LocalEngine",
     "RayEngine",
-    "Record",
     "Resources",
     "Step",
     "Sweep",
+    "SweepResult",
     "Task",
-    "carry_out",
-    "conduct",
+    "TaskRecord",
     "read_sweep",
+    "run_job",
+    "run_sweep",
 ]

@@ -1,4 +1,4 @@
-"""Records as one table: a row a task, a column a setting and a result."""
+"""The table of a sweep: one row per task, one column per setting and per result."""
 
 import csv
 import fnmatch
@@ -8,25 +8,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from exhume.sweeps.plan import Sweep
-from exhume.sweeps.work import Record
+from exhume.sweeps.jobs import TaskRecord
+from exhume.sweeps.sweep_file import Sweep
 
 NULL = "holdout_"
-"""What commands write before the name of a count to name the same count of held-out examples."""
+"""Prefix of the counts on held-out examples, in front of the name of the count on training examples."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """What every task was, how it ended and what came out."""
+    """Settings, state and results of every task."""
 
     settings: tuple[str, ...]
-    """Names of columns: those that vary first."""
+    """Names of the setting columns; those that vary come first."""
     results: tuple[str, ...]
     rows: tuple[Mapping[str, Any], ...]
 
     @classmethod
-    def of(cls, sweep: Sweep, records: Sequence[Record]) -> "Table":
-        """Lay out the records of a sweep."""
+    def of(cls, sweep: Sweep, records: Sequence[TaskRecord]) -> "Table":
+        """Return the table of these records."""
         named = dict.fromkeys([*sweep.axes, *(name for record in records for name in record.settings)])
         found = dict.fromkeys(name for record in records for name in record.results)
         results = [name for name in found if any(fnmatch.fnmatchcase(name, pattern) for pattern in sweep.results)]
@@ -54,8 +54,8 @@ class Table:
         return ("task", "state", "exit_code", "seed", *self.settings, *self.results, "seconds", "message")
 
 
-def as_csv(table: Table) -> str:
-    """Return the table as CSV with a head; cells that have no value are empty."""
+def write_csv(table: Table) -> str:
+    """Return the table as CSV with a header; cells without a value are empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, table.columns, lineterminator="\n")
     writer.writeheader()
@@ -64,7 +64,7 @@ def as_csv(table: Table) -> str:
 
 
 def cell(value: Any) -> str:
-    """Write a value as one cell.
+    """Return a value as the text of a cell.
 
     >>> cell(None), cell(True), cell([1, 2]), cell(0.1)
     ('', 'true', '[1, 2]', '0.1')
@@ -76,19 +76,19 @@ def cell(value: Any) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """The tasks that differ in nothing but their seed."""
+    """Tasks that differ only in their seed."""
 
     settings: tuple[Any, ...]
     tasks: int
     failed: int
     means: Mapping[str, float]
-    """Of every numeric result, over the tasks that were done."""
+    """Mean of every numeric result over the finished tasks."""
     spreads: Mapping[str, float]
-    """Sample standard deviations, where there are two values or more."""
+    """Sample standard deviation of every numeric result with two values or more."""
 
 
-def groups(table: Table, axes: Sequence[str], results: Sequence[str]) -> list[Group]:
-    """Gather the rows that agree on all ``axes``, in the order of the table."""
+def group_by_settings(table: Table, axes: Sequence[str], results: Sequence[str]) -> list[Group]:
+    """Group the rows that agree on all ``axes``, in the order of the table."""
     gathered: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in table.rows:
         gathered.setdefault(tuple(cell(row[axis]) for axis in axes), []).append(row)
@@ -104,11 +104,11 @@ def groups(table: Table, axes: Sequence[str], results: Sequence[str]) -> list[Gr
     ]
 
 
-def telling(table: Table, most: int) -> list[str]:
-    """Return as many numeric results as a page has room for, each followed by its null.
+def choose_results(table: Table, most: int) -> list[str]:
+    """Return up to ``most`` numeric results for the page, each followed by its count on held-out examples.
 
-    They are those that differ between tasks, or whose null does, if any do. Durations are left out, and of results that
-    agree in every task the first stands for all.
+    Results that differ between tasks are preferred. Durations are left out, and of results that agree in every task
+    only the first is shown.
     """
     numeric = [name for name in table.results if not name.endswith("seconds") and _numbers(table.rows, name)]
     nulls = {name.replace(NULL, ""): name for name in numeric if NULL in name}

@@ -1,25 +1,25 @@
-"""A sweep as one page: self-contained, offline, and safe to open whatever settings and messages say."""
+"""Write a sweep as one self-contained page that is safe to open, whatever settings and messages contain."""
 
 from collections.abc import Sequence
 
 from exhume.report.pages import page_template
-from exhume.sweeps.plan import Sweep
-from exhume.sweeps.table import Group, Table, cell, groups, telling
-from exhume.sweeps.work import Record
+from exhume.sweeps.jobs import TaskRecord
+from exhume.sweeps.sweep_file import Sweep
+from exhume.sweeps.table import Group, Table, cell, choose_results, group_by_settings
 
 RESULTS_MOST = 12
-"""Columns of results on a page; the table has all."""
+"""Largest number of result columns on the page; the table has all of them."""
 ROWS_MOST = 2000
-"""Rows on a page, for the same reason."""
+"""Largest number of rows on the page."""
 
 
-def page(
-    sweep: Sweep, records: Sequence[Record], table: Table, *, tasks: int, title: str = "sweep", command: str = ""
+def render_page(
+    sweep: Sweep, records: Sequence[TaskRecord], table: Table, *, tasks: int, title: str = "sweep", command: str = ""
 ) -> str:
-    """Return the HTML of the summary: what varied, means over seeds, what failed, and every task."""
-    shown = telling(table, RESULTS_MOST)
+    """Return the HTML of the summary: varied settings, means over seeds, failures, and every task."""
+    shown = choose_results(table, RESULTS_MOST)
     varying = tuple(axis for axis in sweep.axes if len({cell(row[axis]) for row in table.rows}) > 1)
-    gathered = groups(table, varying, shown)
+    gathered = group_by_settings(table, varying, shown)
     return _TEMPLATE.render(
         title=title,
         command=command,
@@ -33,7 +33,7 @@ def page(
         fixed={name: cell(table.rows[0][name]) for name in table.settings if name not in varying} if table.rows else {},
         shown=shown,
         left_out=len(table.results) - len(shown),
-        groups=gathered[:ROWS_MOST],
+        group_by_settings=gathered[:ROWS_MOST],
         mean=_mean,
         rows=table.rows[:ROWS_MOST],
         rows_left_out=max(0, len(table.rows) - ROWS_MOST),

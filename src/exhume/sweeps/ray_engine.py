@@ -1,4 +1,4 @@
-"""Tasks on Ray: which machine, how many at once and what to do when one dies are its business."""
+"""Run tasks on Ray, which chooses machines, runs tasks in parallel and retries those whose machine died."""
 
 import importlib
 import importlib.util
@@ -13,33 +13,33 @@ from typing import Any
 
 from exhume.core.errors import ExhumeError
 from exhume.core.text import first_sentence
-from exhume.sweeps.plan import Resources
-from exhume.sweeps.work import Job, Record, carry_out, failure
+from exhume.sweeps.jobs import Job, TaskRecord, failed_record, run_job
+from exhume.sweeps.sweep_file import Resources
 
 PATIENCE_SECONDS = 5.0
-"""How long a cluster may take to answer its door."""
+"""Seconds that a cluster may take to accept a connection."""
 PASSED_ON = ("EXHUME_DATA",)
-"""Variables of the environment that tasks on other machines need."""
+"""Environment variables that are passed on to tasks on other machines."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RayEngine:
-    """Runs tasks on a Ray cluster, or on a Ray of its own on this machine.
+    """Runs tasks on a Ray cluster, or on a Ray instance that it starts on this machine.
 
-    Every task may be run again after its machine or process died (``resources.retries``); its folder and its commands
-    make that harmless. When the driver dies, Ray ends the tasks that run, and the next call continues them.
+    A task is run again after its machine or process died (``resources.retries``); it continues in its folder. When the
+    driver dies, Ray ends the running tasks, and the next call continues them.
     """
 
     address: str | None = None
     """``HOST:PORT``, or ``auto`` for the cluster that this machine is part of; None starts Ray here."""
     resources: Resources = field(default_factory=Resources)
     log: Path = Path(os.devnull)
-    """Where Ray's own words go; it would tell of machines that died among the results on standard output."""
+    """File for Ray's own messages, which would otherwise appear among the results on standard output."""
     tell: Callable[[str], object] = field(default=lambda sentence: None)
-    """Hears that a cluster has no room for a task yet."""
+    """Callback for the message that no machine of the cluster has the resources for a task yet."""
 
     def check(self) -> None:
-        """Refuse an engine that is not there, or an address that nobody answers at.
+        """Check that Ray is installed and that a cluster answers at the address.
 
         Raises:
             ExhumeError: with what to do about it.
@@ -47,9 +47,9 @@ class RayEngine:
         if importlib.util.find_spec("ray") is None:
             raise ExhumeError("The engine ray is not installed; get it with pip install 'exhume[ray]'.")
         if self.address is not None:
-            self._knock(self.address)
+            self._check_address(self.address)
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[Record]:
+    def run(self, jobs: Sequence[Job]) -> Iterator[TaskRecord]:
         """Yield the record of each job as it ends, in any order.
 
         Raises:
@@ -59,14 +59,14 @@ class RayEngine:
         with self.log.open("a", encoding="utf-8") as log, redirect_stdout(log):
             self._join()
             try:
-                self._look_for_room()
-                yield from self._follow(jobs)
+                self._check_resources()
+                yield from self._collect(jobs)
             finally:
                 _ray().shutdown()
 
-    def _follow(self, jobs: Sequence[Job]) -> Iterator[Record]:
+    def _collect(self, jobs: Sequence[Job]) -> Iterator[TaskRecord]:
         ray, wanted = _ray(), self.resources
-        task = ray.remote(carry_out).options(
+        task = ray.remote(run_job).options(
             name="exhume sweep",
             num_cpus=wanted.cpus,
             num_gpus=wanted.gpus,
@@ -75,14 +75,14 @@ class RayEngine:
         )
         under_way = {task.remote(job): job for job in jobs}
         while under_way:
-            # As many as ended within a second: asking for one at a time takes long where there are thousands.
+            # All that ended within a second: asking for one at a time is slow with thousands of tasks.
             ended, _ = ray.wait(list(under_way), num_returns=len(under_way), timeout=1.0)
             for reference in ended:
                 job = under_way.pop(reference)
                 try:
-                    record: Record = ray.get(reference)
+                    record: TaskRecord = ray.get(reference)
                 except ray.exceptions.RayError as error:
-                    record = failure(job, f"Ray gave the task up: {first_sentence(error)}.")
+                    record = failed_record(job, f"Ray abandoned the task: {first_sentence(error)}.")
                 yield record
 
     def _join(self) -> None:
@@ -98,17 +98,17 @@ class RayEngine:
             return
         try:
             ray.init(address=self.address, **settings)
-        except Exception as error:  # what Ray raises for a door that opens to something else differs by version
+        except Exception as error:  # the type that Ray raises for another server depends on its version
             raise ExhumeError(
                 f"Ray cannot join the cluster at {self.address} ({first_sentence(error)}); if the cluster asks for a "
                 "token, set RAY_AUTH_MODE=token, or use --address auto on one of its machines."
             ) from error
 
-    def _knock(self, address: str) -> None:
-        """Make sure that somebody listens: Ray itself tries for minutes and then ends the process."""
+    def _check_address(self, address: str) -> None:
+        """Check that a server listens; Ray itself would retry for minutes and then end the process."""
         if address == "auto":
-            noted = _noted_cluster()
-            if noted is None:  # then Ray says at once that it found none
+            noted = _find_current_cluster()
+            if noted is None:  # then Ray itself reports at once that it found none
                 return
             address = noted
         host, separator, port = address.rpartition(":")
@@ -119,11 +119,11 @@ class RayEngine:
         except OSError as error:
             raise ExhumeError(
                 f"No Ray cluster answers at {address} ({first_sentence(error)}); start one with 'ray start --head', or "
-                "leave --address out."
+                "omit --address."
             ) from error
 
-    def _look_for_room(self) -> None:
-        """Refuse what this machine never has, and Ray would wait for in silence; a cluster may yet grow."""
+    def _check_resources(self) -> None:
+        """Refuse resources that this machine lacks, for which Ray would wait silently; a cluster may still grow."""
         wanted = {"CPU": self.resources.cpus, "GPU": self.resources.gpus, "memory": self._memory or 0}
         machines = [node["Resources"] for node in _ray().nodes() if node["Alive"]]
         if any(all(one.get(kind, 0.0) >= much for kind, much in wanted.items()) for one in machines):
@@ -143,8 +143,8 @@ def _amounts(of: Mapping[str, float]) -> str:
     return f"{of.get('CPU', 0.0):g} CPUs, {of.get('GPU', 0.0):g} GPUs and {memory:.3g} GB of memory"
 
 
-def _noted_cluster() -> str | None:
-    """Return the address that ``auto`` stands for: what Ray noted when it started, even if that cluster has died."""
+def _find_current_cluster() -> str | None:
+    """Return the address that ``auto`` stands for: the one Ray wrote when it started, even if that cluster has died."""
     folder = next((os.environ[name] for name in ("RAY_TMPDIR", "TMPDIR") if name in os.environ), "/tmp")
     note = Path(folder, "ray", "ray_current_cluster")
     said = os.environ.get("RAY_ADDRESS") or (note.read_text(encoding="utf-8").strip() if note.is_file() else "")
@@ -152,5 +152,5 @@ def _noted_cluster() -> str | None:
 
 
 def _ray() -> Any:
-    """Import Ray: late, as it takes a while and few need it, and untyped, as its own types differ between versions."""
+    """Import Ray when it is needed (it takes seconds), and without types, which differ between versions."""
     return importlib.import_module("ray")

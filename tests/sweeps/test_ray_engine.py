@@ -114,8 +114,8 @@ def test_a_cluster_without_room_is_waited_for_and_said_to_have_none(cluster):
     engine = RayEngine(address=cluster.address, resources=Resources(memory_gb=9e6), tell=heard.append)
     engine._join()
     try:
-        engine._look_for_room()
-        replace(engine, resources=Resources())._look_for_room()
+        engine._check_resources()
+        replace(engine, resources=Resources())._check_resources()
     finally:
         ray.shutdown()
     (said,) = heard

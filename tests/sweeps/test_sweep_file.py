@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from exhume.core.errors import ExhumeError
 from exhume.sweeps import Resources, Step, Sweep, Task, read_sweep
-from exhume.sweeps.plan import dotted
+from exhume.sweeps.sweep_file import flatten_settings
 
 names = st.text("abcdef-", min_size=1, max_size=6)
 values = st.one_of(st.integers(-9, 9), st.booleans(), st.text("xyz =<&", max_size=5), st.floats(-1, 1))
@@ -150,7 +150,7 @@ parts = st.recursive(
     st.dictionaries(st.sampled_from(["commands", "seeds", "options", "grid", "cases", "results", "resources"]), parts)
 )
 def test_no_file_does_worse_than_a_sentence(said):
-    from exhume.sweeps.plan import _Reader
+    from exhume.sweeps.sweep_file import _Reader
 
     try:
         list(_Reader("file").sweep(said).tasks())
@@ -160,4 +160,4 @@ def test_no_file_does_worse_than_a_sentence(said):
 
 @given(st.dictionaries(names, st.dictionaries(names, values, min_size=1, max_size=2), max_size=3))
 def test_dotted_names_lose_nothing(tables):
-    assert dotted(tables) == {f"{one}.{other}": tables[one][other] for one in tables for other in tables[one]}
+    assert flatten_settings(tables) == {f"{one}.{other}": tables[one][other] for one in tables for other in tables[one]}

@@ -1,4 +1,4 @@
-"""One task at work: its commands in its own folder, and a record of how it ended that is whole or not there."""
+"""Run the commands of one task in its own folder, and save a record of how it ended in one atomic step."""
 
 import json
 import time
@@ -15,33 +15,33 @@ from exhume.core.text import first_sentence
 from exhume.version import __version__
 
 Command = Callable[[Sequence[str]], int]
-"""Runs a line of words and returns its exit code."""
+"""Runs a command line, given as a list of words, and returns its exit code."""
 State = Literal["done", "failed"]
 
 RECORD = "task.json"
 LOG = "log.txt"
 ENDED = (0, 1, 3)
-"""Exit codes of commands that did their work; 1 and 3 are answers of an audit."""
+"""Exit codes of commands that finished; 1 and 3 are findings of an audit."""
 INTERRUPTED = 130
 LONGEST_WORD = 80
-"""Texts beyond this are prose and no result for a table."""
+"""Length in characters above which a text is prose and not a result for the table."""
 NO_RESULTS = (
     "request", "settings", "versions", "schema_version", "training", "architecture", "notes", "seed", "threat_model",
 )  # fmt: skip
-"""Parts of a command's account that say what was asked, which the settings of the task say already."""
+"""Keys of result files that repeat the settings of the task."""
 NO_FOLDERS = ("cells", "checkpoints", "figures")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A task as an engine sees it: lines to run and a folder; it can travel to another machine."""
+    """A task as an engine sees it: command lines and a folder. Jobs can be sent to other machines."""
 
     key: str
     lines: tuple[tuple[str, ...], ...]
     folder: Path
-    """Of this task alone, absolute."""
+    """Absolute path of the folder of this task."""
     place: Path
-    """Where the sweep was called, which relative paths in the lines mean; machines that share no disk may lack it."""
+    """Working directory of the sweep, to which paths in the lines are relative; other machines may not have it."""
     settings: Mapping[str, Any]
     seed: int
     run: Command
@@ -49,7 +49,7 @@ class Job:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class TaskRecord:
     """How a task ended."""
 
     key: str
@@ -57,19 +57,19 @@ class Record:
     seed: int
     state: State
     exit_code: int | None
-    """Of the last command that ran; None where none could say."""
+    """Exit code of the last command that ran; None if no command returned one."""
     message: str = ""
-    """What was wrong with a task that failed, in a sentence."""
+    """Why the task failed, in one sentence; empty otherwise."""
     seconds: float = 0.0
     results: Mapping[str, Any] = field(default_factory=dict)
 
     def save(self, folder: Path) -> None:
-        """Keep the record in the task's folder, in one step."""
+        """Save the record in the task's folder, in one atomic step."""
         write_json(folder / RECORD, asdict(self))
 
     @classmethod
-    def load(cls, folder: Path) -> "Record | None":
-        """Return the record of an earlier run; None where there is none, or none that can be read."""
+    def load(cls, folder: Path) -> "TaskRecord | None":
+        """Return the record of an earlier run, or None if there is no readable one."""
         try:
             return cls(**json.loads((folder / RECORD).read_text()))
         except (OSError, ValueError, TypeError):
@@ -77,20 +77,19 @@ class Record:
 
 
 class Interrupted(KeyboardInterrupt):
-    """A person stopped the command inside a task; it saved its state."""
+    """Ctrl-C stopped a command inside a task; its state is saved."""
 
 
-def carry_out(job: Job) -> Record:
-    """Run the lines of a job until one fails, and leave and return the record.
+def run_job(job: Job) -> TaskRecord:
+    """Run the lines of a job until one fails; save and return the record.
 
-    What an earlier attempt left in the folder stays: every command continues from there. Whatever the commands say goes
-    to ``log.txt``.
+    Commands continue from the files of an earlier attempt. Their output goes to ``log.txt``.
 
     Raises:
-        Interrupted: when a person stopped a command; no record is left.
+        Interrupted: after Ctrl-C; no record is saved.
     """
     if job.version != __version__:
-        return failure(job, f"This machine has exhume {__version__}, the sweep was called with {job.version}.")
+        return failed_record(job, f"This machine has exhume {__version__}, the sweep was called with {job.version}.")
     started = time.perf_counter()
     status: int | None = None
     message = ""
@@ -108,26 +107,26 @@ def carry_out(job: Job) -> Record:
                     break
     except OSError as error:
         message = f"The folder of the task cannot be used ({first_sentence(error)})."
-        return failure(job, message, seconds=time.perf_counter() - started)
+        return failed_record(job, message, seconds=time.perf_counter() - started)
     if status == INTERRUPTED:
         raise Interrupted
-    record = Record(
+    record = TaskRecord(
         key=job.key,
         settings=dict(job.settings),
         seed=job.seed,
         state="done" if status in ENDED else "failed",
         exit_code=status,
-        message="" if status in ENDED else message or _last_words(job.folder / LOG),
+        message="" if status in ENDED else message or _last_message(job.folder / LOG),
         seconds=time.perf_counter() - started,
-        results=results_in(job.folder),
+        results=read_results(job.folder),
     )
     record.save(job.folder)
     return record
 
 
-def failure(job: Job, message: str, *, seconds: float = 0.0) -> Record:
-    """Return the record of a task that could not be run to an end of its own."""
-    return Record(
+def failed_record(job: Job, message: str, *, seconds: float = 0.0) -> TaskRecord:
+    """Return the record of a task that could not be run to its end."""
+    return TaskRecord(
         key=job.key,
         settings=dict(job.settings),
         seed=job.seed,
@@ -138,11 +137,11 @@ def failure(job: Job, message: str, *, seconds: float = 0.0) -> Record:
     )
 
 
-def results_in(folder: Path) -> dict[str, Any]:
-    """Return every number, truth and word that commands left in JSON files, under the file's name and its keys.
+def read_results(folder: Path) -> dict[str, Any]:
+    """Return every number, boolean and word in the JSON files of a task, by file name and keys.
 
-    ``audit.json`` with ``{"verdict": {"finding": "nothing"}}`` gives ``audit.verdict.finding``; files in sub-folders go
-    by their folder, too.
+    ``audit.json`` with ``{"verdict": {"finding": "nothing"}}`` gives ``audit.verdict.finding``; names of
+    files in sub-folders begin with the folder.
     """
     results: dict[str, Any] = {}
     for file in sorted(folder.rglob("*.json")):
@@ -167,12 +166,12 @@ def _scalars(value: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
 
 
 def _run(command: Command, line: Sequence[str]) -> tuple[int, str]:
-    """Run one line; whatever it raises is a failure of this task and of no other."""
+    """Run one line; an exception fails this task only."""
     try:
         return command(line), ""
     except KeyboardInterrupt:
         return INTERRUPTED, ""
-    except SystemExit as left:  # commands return their code; what leaves is code of others, whatever it says
+    except SystemExit as left:  # commands return their code, so the user's own code called sys.exit
         return 2, f"The process was told to end ({first_sentence(left)})."
     except Exception as error:
         traceback.print_exc()
@@ -180,7 +179,7 @@ def _run(command: Command, line: Sequence[str]) -> tuple[int, str]:
         return 2, f"{kind}{first_sentence(error)}."
 
 
-def _last_words(log: Path) -> str:
+def _last_message(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
     spoken = [line for line in lines if line.startswith("exhume: ")] or lines
-    return spoken[-1].removeprefix("exhume: ") if spoken else "It failed without a word."
+    return spoken[-1].removeprefix("exhume: ") if spoken else "The command failed without a message."

@@ -1,4 +1,4 @@
-"""What a sweep is to run: a TOML file, read into tasks. Knows nothing of what commands mean or how they are run."""
+"""Read a sweep from a TOML file and expand it into tasks; the meaning of commands and options is checked elsewhere."""
 
 import difflib
 import itertools
@@ -15,10 +15,10 @@ from exhume.core.errors import ExhumeError
 from exhume.version import __version__
 
 Settings = Mapping[str, Any]
-"""Of one command: an option's long name without dashes, and its value; a table stands for ``NAME=VALUE`` pairs."""
+"""Settings of one command: values by the long name of an option; a table stands for ``NAME=VALUE`` pairs."""
 
 MOST_TASKS = 100_000
-"""A grid with more is a slip of the pen."""
+"""Largest number of tasks of a sweep; a larger grid is taken for a mistake."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,29 +38,31 @@ class Task:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Every setting of every command under one name, such as ``train.size`` or ``audit.set.steps``."""
+        """All settings of all commands by one name each, such as ``train.size`` or ``audit.set.steps``."""
         return {
-            name: value for step in self.steps for name, value in dotted({step.command: dict(step.settings)}).items()
+            name: value
+            for step in self.steps
+            for name, value in flatten_settings({step.command: dict(step.settings)}).items()
         }
 
     @property
     def key(self) -> str:
-        """The digest of what decides the result: commands, settings, seed, and the version that runs them."""
+        """Digest of everything that decides the result: commands, settings, seed, and the version of exhume."""
         steps = [[step.command, step.settings] for step in self.steps]
         return fingerprint({"steps": steps, "seed": self.seed, "version": __version__})[:16]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What one task takes of a machine; Ray places tasks by it."""
+    """Resources that Ray reserves for one task."""
 
     cpus: float = 1.0
     gpus: float = 0.0
-    """Less than 1 lets tasks share a GPU."""
+    """GPUs per task; with less than 1, tasks share a GPU."""
     memory_gb: float = 0.0
-    """0: not counted."""
+    """Memory per task in GB; 0: not reserved."""
     retries: int = 3
-    """How often a task is run again whose machine or process died; a command that fails is not."""
+    """Number of retries of a task whose machine or process died; a failing command is not retried."""
 
     def __post_init__(self) -> None:
         for name in ("cpus", "gpus", "memory_gb", "retries"):
@@ -70,24 +72,24 @@ class Resources:
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """Commands, what they share, what varies, and how often each combination is repeated."""
+    """Commands, fixed options, varied options, and seeds."""
 
     commands: tuple[str, ...]
     seeds: tuple[int, ...] = (0,)
     options: Mapping[str, Settings] = field(default_factory=dict)
-    """By command: the same in every task."""
+    """Fixed options by command."""
     grid: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
-    """By command and by dotted name: every value with every other."""
+    """Values by command and dotted name; every combination is a task."""
     cases: tuple[Mapping[str, Settings], ...] = ({},)
     """Settings that vary together; each case is combined with the whole grid."""
     results: tuple[str, ...] = ("*",)
-    """Which results go into the table, as shell patterns of their names."""
+    """Shell patterns of the names of results that go into the table."""
     resources: Resources = field(default_factory=Resources)
 
     @property
     def axes(self) -> tuple[str, ...]:
         """The names of all settings that vary, without the seed."""
-        named = [dotted(dict(case)) for case in self.cases]
+        named = [flatten_settings(dict(case)) for case in self.cases]
         by_case = dict.fromkeys(name for case in named for name in case)
         return (*by_case, *(f"{command}.{name}" for command, values in self.grid.items() for name in values))
 
@@ -129,8 +131,8 @@ def read_sweep(path: Path | str) -> Sweep:
     return _Reader(str(path)).sweep(said)
 
 
-def dotted(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Write nested tables with dotted names.
+def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested tables as one table with dotted names.
 
     >>> dotted({"set": {"steps": 5}, "size": 3})
     {'set.steps': 5, 'size': 3}
@@ -138,14 +140,14 @@ def dotted(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping):
-            flat |= dotted(value, f"{prefix}{name}.")
+            flat |= flatten_settings(value, f"{prefix}{name}.")
         else:
             flat[f"{prefix}{name}"] = value
     return flat
 
 
 class _Reader:
-    """Reads what TOML said into a sweep, or says what is wrong with it."""
+    """Checks the content of a TOML file and turns it into a sweep."""
 
     def __init__(self, place: str) -> None:
         self.place = place
@@ -162,7 +164,7 @@ class _Reader:
             seeds=self.seeds(said.get("seeds", 1)),
             options=self.by_command(said.get("options", {}), commands, "[options]"),
             grid={
-                command: {name: self.axis(name, values) for name, values in dotted(settings).items()}
+                command: {name: self.axis(name, values) for name, values in flatten_settings(settings).items()}
                 for command, settings in self.by_command(said.get("grid", {}), commands, "[grid]").items()
             },
             cases=tuple(self.by_command(case, commands, "[[cases]]") for case in cases),
@@ -212,7 +214,7 @@ class _Reader:
         return {command: dict(settings) for command, settings in said.items()}
 
     def plain(self, settings: Mapping[str, Any]) -> None:
-        for name, value in dotted(settings).items():
+        for name, value in flatten_settings(settings).items():
             try:
                 json.dumps(value, allow_nan=False)
             except (TypeError, ValueError):
@@ -247,9 +249,9 @@ class _Reader:
             raise self.error(str(error).rstrip(".")) from None
 
     def disjoint(self, sweep: Sweep) -> None:
-        """Refuse a setting that two places decide; neither should win in silence."""
-        fixed = set(dotted(dict(sweep.options)))
-        by_case = {name for case in sweep.cases for name in dotted(dict(case))}
+        """Refuse a setting that is given in two places, since neither should win silently."""
+        fixed = set(flatten_settings(dict(sweep.options)))
+        by_case = {name for case in sweep.cases for name in flatten_settings(dict(case))}
         on_grid = {f"{command}.{name}" for command, values in sweep.grid.items() for name in values}
         for one, other in itertools.permutations((fixed, by_case, on_grid), 2):
             for name in sorted(one):
@@ -258,7 +260,7 @@ class _Reader:
 
 
 def _nested(name: str, value: Any) -> dict[str, Any]:
-    """Write a dotted name as nested tables; the inverse of :func:`dotted` for one name."""
+    """Write a dotted name as nested tables; the inverse of :func:`flatten_settings` for one name."""
     first, _, rest = name.partition(".")
     return {first: _nested(rest, value) if rest else value}
 
