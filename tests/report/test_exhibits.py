@@ -30,8 +30,8 @@ def test_every_training_example_is_shown_and_no_candidate_twice():
     )
     assert sorted(one.example for one in shown) == list(range(8))
     assert len({one.candidate for one in shown}) == 8
-    telling = [one.telling for one in shown]
-    assert telling == sorted(telling)
+    relative_distance = [one.relative_distance for one in shown]
+    assert relative_distance == sorted(relative_distance)
 
 
 def test_without_data_candidates_stand_alone_the_surest_first():

@@ -64,7 +64,7 @@ def distil_command(
     from exhume.distillation import KIP, RKIP, Distillation, RKIPFinite, distil
     from exhume.evaluation import find_copies
     from exhume.kernels import InfiniteNTK
-    from exhume.report.distilled import beside_nearest
+    from exhume.report.distilled import draw_beside_nearest
     from exhume.report.figures import save_figure
 
     model = MLP(width=width, depth=depth)
@@ -99,7 +99,7 @@ def distil_command(
             made = distil(real, chosen, seed=seed, device=device, progress=progress, checkpoint=checkpoint)
         copies = find_copies(made, real)
         made.save(folder.data)
-        figure = beside_nearest(made, real, copies)
+        figure = draw_beside_nearest(made, real, copies)
         if figure is not None:
             save_figure(figure, folder.path / "distilled")
         result = {

@@ -9,7 +9,7 @@ from exhume.cli.console import CommandConsole
 from exhume.core.text import count_noun
 from exhume.evaluation import verdict
 from exhume.records import Assessment, Audit, Dataset, Reconstruction, StartEvidence, Victim
-from exhume.report.scores import below, scores
+from exhume.report.scores import format_p_value, scores
 
 
 def print_training(console: CommandConsole, data: Dataset, victim: Victim) -> None:
@@ -42,7 +42,7 @@ def print_start(console: CommandConsole, start: StartEvidence | None) -> None:
     tried = f", the likeliest of {start.tried} tried" if start.tried > 1 else ""
     console.note(
         f"initial weights: {best.name}{tried}; the weights moved by {best.distance:.1%} and correlate with it by "
-        f"{best.correlation:.3f} ({below(0.0 if best.log10_p <= LEAST_P else 10**best.log10_p)})"
+        f"{best.correlation:.3f} ({format_p_value(0.0 if best.log10_p <= LEAST_P else 10**best.log10_p)})"
     )
     if not start.is_clear:
         console.note(f"The final weights do not seem to come from {best.name}.")

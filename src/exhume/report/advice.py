@@ -1,4 +1,4 @@
-"""What to do about a finding, the surest remedy first."""
+"""Recommend what to do about a finding, the most effective remedy first."""
 
 from dataclasses import dataclass
 
@@ -8,14 +8,14 @@ from exhume.records import Audit
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """One thing to do, and what it takes."""
+    """One recommendation and its reason."""
 
     what: str
     why: str
 
 
 def advice(audit: Audit, finding: Finding) -> list[Advice]:
-    """Return what to do next, for a dossier with this finding."""
+    """Return recommendations for an audit with this finding."""
     if finding is Finding.UNTESTED:
         return [_SUPPLY]
     knew_start = any(evaluation.given.get("initial weights") for evaluation in audit.evaluations.values())
@@ -31,58 +31,58 @@ def advice(audit: Audit, finding: Finding) -> list[Advice]:
 
 _DO_NOT_RELEASE = Advice(
     what="Do not release these weights.",
-    why="Whoever has them and what the attacker was given has the examples on this page. Copies already given away "
-    "cannot be called back; treat those examples as published with them.",
+    why="Anyone with these weights, and with what the attacker was given, can recover the examples on this page. "
+    "Copies already distributed cannot be recalled; treat those examples as published.",
 )
 _COMPLETE = Advice(
-    what="Give the audit all the data the network was trained on, in the units it takes.",
-    why="Some certificates match none of the data given. A certificate is a proof that needs no data, so either the "
-    "data is incomplete or the proof is wrong; until you know which, take it for true.",
+    what="Give the audit all the training data, as the network receives it.",
+    why="Some certificates match none of the given data. A certificate is a proof that needs no data, so either the "
+    "data is incomplete or the proof is wrong; until you know which, assume that the proof is right.",
 )
 _HIDE_START = Advice(
-    what="Do not count on the start staying secret.",
-    why="The attacker held the initial weights. A start drawn from a seed is found by trying seeds "
-    "(--initial seed:0-9999), and a public checkpoint by comparing; weights drawn from a cryptographic source and "
-    "then deleted take this attack away, though not others.",
+    what="Do not rely on secret initial weights.",
+    why="The attacker knew the initial weights. Weights drawn from a seed are found by trying seeds "
+    "(--initial seed:0-9999), and a public checkpoint is found by comparison. Initial weights from a cryptographic "
+    "source that are then deleted prevent this attack, but not others.",
 )
 _FOUND_START = Advice(
-    what="The start was found by search; a secret seed is no protection.",
-    why="Draw initial weights from a cryptographic source and delete them, or expect every attacker to have them.",
+    what="The initial weights were found by search; a secret seed does not protect them.",
+    why="Draw initial weights from a cryptographic source and delete them, or assume that every attacker has them.",
 )
 _MORE_EXAMPLES = Advice(
     what="Train the first layer on many more examples than it has units or inputs.",
-    why="Then its change no longer counts them, and exact recovery has nothing to start from.",
+    why="Then the rank of its weight change no longer reveals their number, on which exact recovery depends.",
 )
 _PRIVATE = Advice(
-    what="Train with differential privacy where the examples matter.",
-    why="It is the one remedy with a guarantee against attacks nobody has thought of; it costs accuracy, "
-    "the more the smaller epsilon is.",
+    what="Train with differential privacy if the examples are sensitive.",
+    why="Only this remedy comes with a guarantee against unknown attacks. It costs accuracy, "
+    "more for a smaller epsilon.",
 )
 _COARSER = Advice(
-    what="Rounding to eight bits or noise on the weights stops the proofs, not every attack.",
-    why="Measure both sides on this network with --defences before relying on it.",
+    what="Rounding the weights to eight bits or adding noise prevents proofs, but not every attack.",
+    why="Measure cost and effect on this network with --defences before you rely on it.",
 )
-_COARSER_MEASURED = Advice(what=_COARSER.what, why="The table below has both sides, measured on this network.")
+_COARSER_MEASURED = Advice(what=_COARSER.what, why="The table below shows cost and effect, measured on this network.")
 _AGAIN = Advice(
     what="Audit the new weights with the same command.",
-    why="That an attack no longer works is a lower bound on the protection, not a guarantee.",
+    why="That an attack no longer works shows some protection, but guarantees none.",
 )
 _NO_SEAL = Advice(
-    what="Read this for what it says: these attacks found nothing with what they were given.",
-    why="A stronger attack, a better start or more knowledge may find more. The table of attacks above says which did "
-    "not apply or did not finish.",
+    what="Do not read this as proof of safety: these attacks found nothing with what they were given.",
+    why="A stronger attack or more knowledge may find more. The table of attacks above shows which attacks did not "
+    "apply or did not finish.",
 )
 _TRY_STARTS = Advice(
-    what="Let the attacker look for the start.",
-    why="--initial seed:0-9999 tries seeds, and several --initial files try public checkpoints; with the start, far "
-    "stronger attacks apply.",
+    what="Let the attacker search for the initial weights.",
+    why="--initial seed:0-9999 tries seeds, and several --initial files try public checkpoints. With the initial "
+    "weights, much stronger attacks apply.",
 )
 _HOLD_OUT = Advice(
     what="Hold out as many examples as you trained on.",
-    why="The null they give is what tells a weak recovery from a lucky one.",
+    why="The comparison with held-out examples separates weak recoveries from chance.",
 )
 _SUPPLY = Advice(
     what="Give the audit what an attacker would have.",
-    why="The table of attacks above says what each would need: most of all the weights before training, which a search "
-    "over seeds or public checkpoints may find.",
+    why="The table of attacks above shows what each attack needs: above all the initial weights, which a search over "
+    "seeds or public checkpoints may find.",
 )

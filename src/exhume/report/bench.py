@@ -1,4 +1,4 @@
-"""What defences cost and what they leave to recover, as ``exhume reproduce defences`` measured it."""
+"""Cost and effect of defences, as measured by ``exhume reproduce defences``."""
 
 import json
 from dataclasses import dataclass
@@ -7,28 +7,28 @@ from importlib.resources import files
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """One defence on the bench."""
+    """The measurements of one defence."""
 
     defence: str
     accuracy: float
-    """In percent, on data never seen."""
+    """Test accuracy in percent."""
     recovered: int
-    """Training examples recovered at 1 % false positives by any attack."""
+    """Number of training examples recovered by any attack at 1 % false positives."""
     certified: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """All defences on one network and one training set."""
+    """The measurements of all defences on one network and one training set."""
 
     command: str
     setting: str
     size: int
-    """Training examples."""
+    """Number of training examples."""
     measures: tuple[Measure, ...]
 
 
 def bench() -> Bench:
-    """Return the figures that come with this version; ``docs/defences.md`` explains them."""
+    """Return the measurements that come with this version; see ``docs/defences.md``."""
     read = json.loads((files("exhume.report") / "bench.json").read_text())
     return Bench(**read | {"measures": tuple(Measure(**measure) for measure in read["measures"])})

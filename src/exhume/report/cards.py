@@ -1,4 +1,4 @@
-"""What the page says of each exhibit."""
+"""The text, images and numbers that the page shows for each exhibit."""
 
 import base64
 import io
@@ -12,14 +12,14 @@ from exhume.evaluation.verdict import plural
 from exhume.records import Evaluation
 from exhume.records.comparison import GOOD
 from exhume.report.exhibits import Exhibit, picture, pictures
-from exhume.report.scores import below, number
+from exhume.report.scores import format_p_value, number
 
 COLUMNS_MOST = 60
-"""Columns of a table shown for each record."""
+"""Largest number of table columns shown per record."""
 
 
 def card(exhibit: Exhibit, evaluation: Evaluation, attack: str, place: int) -> dict[str, Any]:
-    """Return what the template says of one exhibit; numbers stay numbers for whoever sorts or filters the page."""
+    """Return the template values of one exhibit; numbers stay numbers, so that the page can sort and filter by them."""
     columns = evaluation.features or tuple(f"value {place}" for place in range(exhibit.recovered.numel()))
     sides = {"recovered": exhibit.recovered, "trained on": exhibit.original, "nearest held out": exhibit.stranger}
     present = {word: values for word, values in sides.items() if values is not None}
@@ -53,7 +53,7 @@ def card(exhibit: Exhibit, evaluation: Evaluation, attack: str, place: int) -> d
 
 
 def _kind(exhibit: Exhibit) -> str:
-    """Say what an exhibit is, for whoever filters: a true proof, a false one, a good likeness, or neither."""
+    """Return the kind of an exhibit for the filter: certified, falsely certified, good, or other."""
     if exhibit.certified:
         return "false" if exhibit.false_certificate else "certified"
     return "good" if exhibit.mean_square is not None and exhibit.mean_square < GOOD else "other"
@@ -64,12 +64,12 @@ def _certificate(exhibit: Exhibit, evaluation: Evaluation) -> str | None:
         return None
     if exhibit.false_certificate:
         return f"certificate that matches none of the training {plural(evaluation)} given"
-    p_value = "" if exhibit.certificate_p is None else f", {below(exhibit.certificate_p)}"
+    p_value = "" if exhibit.certificate_p is None else f", {format_p_value(exhibit.certificate_p)}"
     return f"certified: this {plural(evaluation)[:-1]} was in the training set{p_value}"
 
 
 def png(values: Float[Tensor, "..."], evaluation: Evaluation) -> str:
-    """Return one picture as an address that holds its bytes."""
+    """Return one image as a data URL."""
     buffer = io.BytesIO()
     Image.fromarray(picture(values, evaluation.bounds)).save(buffer, "PNG")
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -1,4 +1,4 @@
-"""Figures as part of the page, in the colours of its theme."""
+"""Embed figures in the page, in the colours of its theme."""
 
 import re
 
@@ -14,17 +14,17 @@ THEME = {
     figures.TRAINED: ("--trained", "#f28b5b"),
     figures.HELD_OUT: ("--held-out", "#8db8d8"),
 }
-"""What each colour of the figures is called in the page's style, and what it is in the dark."""
+"""For each colour of the figures: its name in the style sheet, and its value in the dark theme."""
 
 
 def chart(name: str, evaluation: Evaluation, *, label: str, prefix: str) -> Markup | None:
     """Return a figure as an ``svg`` element that follows the page's light and dark; None when it has no material.
 
     Args:
-        name: of the figure.
-        evaluation: what to draw.
-        label: what the figure shows, for those who do not see it.
-        prefix: keeps the names inside apart from those of other figures of the page.
+        name: name of the figure.
+        evaluation: the evaluation to draw.
+        label: description of the figure for screen readers.
+        prefix: prefix of the identifiers inside, unique on the page.
     """
     drawn = figures.FIGURES[name](evaluation)
     if drawn is None:
@@ -38,5 +38,5 @@ def chart(name: str, evaluation: Evaluation, *, label: str, prefix: str) -> Mark
     size = re.search(r'viewBox="([^"]+)"', svg)
     assert size is not None
     inside = svg[svg.index(">") + 1 :]
-    # The label is the only part that data could speak through.
+    # The label is the only part that can contain text from the data, so it is escaped.
     return Markup('<svg viewBox="{}" role="img" aria-label="{}">').format(size.group(1), label) + Markup(inside)

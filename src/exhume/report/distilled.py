@@ -1,4 +1,4 @@
-"""A distilled set beside the training examples it comes nearest to."""
+"""Draw a distilled data set beside the nearest training examples."""
 
 from matplotlib.figure import Figure
 
@@ -9,7 +9,7 @@ from exhume.report.gallery import image_rows
 ACROSS = 20
 
 
-def beside_nearest(made: Dataset, data: Dataset, copies: Copies) -> Figure | None:
+def draw_beside_nearest(made: Dataset, data: Dataset, copies: Copies) -> Figure | None:
     """Draw distilled images above the nearest training images, framed where they show one; None for tables."""
     images = made.train.inputs
     if images.ndim not in (3, 4) or min(images.shape[-2:]) < 2:

@@ -1,4 +1,4 @@
-"""What a report shows: each recovery beside the training example it gives away."""
+"""What a report shows: each recovery beside the training example that it reveals."""
 
 import math
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from exhume.records.comparison import CERTIFIED_WITHIN
 
 @dataclass(frozen=True, kw_only=True)
 class Exhibit:
-    """One recovery, the training example beside it, and the nearest example that nobody trained on."""
+    """One recovery, its training example, and the nearest held-out example."""
 
     candidate: int
     recovered: Float[Tensor, "..."]
     confidence: float
     certified: bool
     certificate_p: float | None = None
-    """The p-value of the certificate, where the attack gives one."""
+    """p-value of the certificate, if the attack gives one."""
     example: int | None = None
-    """Which training example stands beside it; None when the data is unknown."""
+    """Index of the training example; None if the data is unknown."""
     original: Float[Tensor, "..."] | None = None
     stranger: Float[Tensor, "..."] | None = None
     """The nearest held-out example."""
@@ -30,22 +30,22 @@ class Exhibit:
     mean_square: float | None = None
     max_error: float | None = None
     rank_p: float | None = None
-    """The p-value of the training example's rank among held-out ones."""
-    telling: float = 0.0
-    """How near a candidate comes to the training example, measured by the nearest other example; small is telling."""
+    """p-value of the training example's rank among held-out examples."""
+    relative_distance: float = 0.0
+    """Distance to the training example relative to the distance to the nearest other example; small is convincing."""
 
     @property
     def false_certificate(self) -> bool:
-        """Whether the certificate is of no training example, as far as the data tells."""
+        """Whether the certificate matches no given training example."""
         return self.certified and self.max_error is not None and self.max_error >= CERTIFIED_WITHIN
 
 
 def exhibits(evaluation: Evaluation) -> list[Exhibit]:
-    """Return what to show, certified recoveries first, then the most telling first.
+    """Return what to show: certified recoveries first, then the most convincing first.
 
-    A certified candidate stands beside its nearest training example; every other training example beside the
-    candidate it was matched with. Most telling is what a candidate comes nearest to for its surroundings: a face
-    before a black picture. Without data the candidates stand alone, the surest first.
+    A certified candidate is shown with its nearest training example, every other training example with the candidate
+    it was matched with. Distances are relative to the nearest other example, so that a face comes before a black
+    image. Without data the candidates are shown alone, by decreasing confidence.
     """
     found, train = evaluation.found, evaluation.train
     certified = found.certified.nonzero()[:, 0].tolist()
@@ -56,7 +56,7 @@ def exhibits(evaluation: Evaluation) -> list[Exhibit]:
     shown = {example for _, example in proven}
     matched = [(c, e) for c, e in train.pairs.tolist() if not found.certified[c] and e not in shown]
     beside = [_beside(evaluation, candidate, example) for candidate, example in proven + matched]
-    return sorted(beside, key=lambda one: (not one.certified, one.telling, one.mean_square))
+    return sorted(beside, key=lambda one: (not one.certified, one.relative_distance, one.mean_square))
 
 
 def _alone(evaluation: Evaluation, candidate: int) -> Exhibit:
@@ -89,18 +89,18 @@ def _beside(evaluation: Evaluation, candidate: int, example: int) -> Exhibit:
             "mean_square": float(square) / max(1, train.examples[example].numel()),
             "max_error": float(error),
             "rank_p": None if ranks is None else float(ranks.p_values[example]),
-            "telling": 0.0 if ranks is None else float(ranks.scores[example]),
+            "relative_distance": 0.0 if ranks is None else float(ranks.scores[example]),
         }
     )
 
 
 def pictures(evaluation: Evaluation) -> bool:
-    """Tell whether the inputs can be shown as pictures; what has one axis is a row of a table."""
+    """Return whether the inputs can be shown as images; inputs with one axis are rows of a table."""
     return evaluation.found.inputs.ndim in (3, 4) and min(evaluation.found.inputs.shape[-2:]) > 1
 
 
 def picture(values: Float[Tensor, "..."], bounds: tuple[float, float] | None) -> UInt8[np.ndarray, "height width rgb"]:
-    """Turn one image (channels first, or none) into bytes; values beyond the range are cut, odd channels averaged."""
+    """Return one image (channels first, or none) as bytes; values are clipped, unusual numbers of channels averaged."""
     low, high = bounds or (0.0, 1.0)
     image = values.double().numpy().reshape(-1, *values.shape[-2:])
     image = image if len(image) in (1, 3) else image.mean(0, keepdims=True)

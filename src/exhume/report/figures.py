@@ -180,11 +180,11 @@ def plain_axes(right: float = 0.97) -> tuple[Figure, Axes]:
     """Return a figure with one set of axes in the style of every figure here; ``right`` leaves room for names."""
     figure = Figure(figsize=(5.6, 3.6))
     axes = figure.add_axes((0.13, 0.14, right - 0.13, 0.82))  # by hand: an automatic layout draws everything twice
-    quieten(axes)
+    style_axes(axes)
     return figure, axes
 
 
-def quieten(axes: Axes) -> None:
+def style_axes(axes: Axes) -> None:
     """Give axes the style of every figure here."""
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

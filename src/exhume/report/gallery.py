@@ -1,4 +1,4 @@
-"""Rows of images, each with its name."""
+"""Draw rows of images, each with its name."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""The report as one page: self-contained, offline, and safe to open whatever the data is called."""
+"""Write the report as one self-contained page that opens offline and is safe, whatever names the data has."""
 
 import base64
 import hashlib
@@ -24,13 +24,13 @@ from exhume.report.risk import risks
 from exhume.report.scores import number, scores
 
 SHOWN_MOST = 200
-"""Recoveries of one attack on a page; more would make it slow to open and say nothing new."""
+"""Largest number of recoveries per attack on a page; more would make it slow to open."""
 RISKS_MOST = 500
-"""Training examples in the table of risks."""
+"""Largest number of training examples in the table of risks."""
 
 
 def report(found: Evaluation | Audit, path: Path | str) -> None:
-    """Write an audit, or the dossier of all attacks on a network, as one HTML page that opens offline.
+    """Write an evaluation or an audit as one HTML page that opens offline.
 
     The page shows training examples: share it as you would share the data.
     """
@@ -63,13 +63,13 @@ _GRAVE = (Finding.PROVEN, Finding.UNMATCHED, Finding.RECOVERED, Finding.TRACES)
 _JOINTS = {"input shape": " × ", "value range": " to "}
 _SCRIPT = (files("exhume.report") / "page.js").read_text()
 _SCRIPT_HASH = "sha256-" + base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
-"""The page's policy lets this one script run and no other."""
+"""Hash of the script; the content security policy of the page allows no other."""
 
 _TEMPLATE = page_template("exhume.report", "template.html")
 
 
 def _act(name: str, evaluation: Evaluation, place: int) -> dict[str, Any]:
-    """Return everything the page shows of one attack."""
+    """Return everything that the page shows about one attack."""
     shown, rows = exhibits(evaluation), {score.name: score for score in scores(evaluation)}
     return {
         "name": name,
@@ -107,7 +107,7 @@ def _labels(evaluation: Evaluation) -> list[tuple[str, str]]:
     return [
         ("curve", "Reconstruction curve: squared distance of each matched training example, ascending, against the "
          f"same for held-out examples.{counts}{held}"),
-        ("roc", f"ROC of telling training from held-out examples by their distance to the nearest candidate.{areas}"),
+        ("roc", f"ROC curve: training against held-out examples by the distance to the nearest candidate.{areas}"),
         ("spectrum", f"Singular values of the change of the first layer, in descending order{gap}."),
     ]  # fmt: skip
 

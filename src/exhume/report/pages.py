@@ -1,4 +1,4 @@
-"""What all pages share: templates that escape everything and miss nothing, a style sheet, colours of day and night."""
+"""What all pages share: strict templates that escape everything, a style sheet, and light and dark colours."""
 
 from importlib.resources import files
 
@@ -9,7 +9,7 @@ from exhume.report.charts import THEME
 
 
 def page_template(package: str, name: str) -> jinja2.Template:
-    """Return a template of ``package``; it finds ``page_head.html``, which knows ``style`` and ``theme`` by itself."""
+    """Return a template of ``package`` that can include ``page_head.html`` and uses the shared style and theme."""
     environment = jinja2.Environment(
         loader=jinja2.ChoiceLoader([jinja2.PackageLoader(one, ".") for one in (package, "exhume.report")]),
         autoescape=True,

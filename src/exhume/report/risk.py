@@ -1,4 +1,4 @@
-"""What the attacks together mean for each training example."""
+"""The risk of each training example, over all attacks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from exhume.records.comparison import CERTIFIED_WITHIN, GOOD
 
 
 class Risk(StrEnum):
-    """What became of one training example, gravest first."""
+    """Risk levels of a training example, the most serious first."""
 
     PROVEN = "proven"
     """A candidate shows it and carries a proof."""
@@ -25,20 +25,20 @@ _ORDER = list(Risk)
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleRisk:
-    """One training example and the gravest thing an attack found out about it."""
+    """One training example and the most serious finding of any attack about it."""
 
     example: int
     label: str
     risk: Risk
     attack: str
     mean_square: float
-    """To the nearest candidate of that attack."""
+    """Mean squared error to the nearest candidate of that attack."""
     p_value: float | None
-    """Of its rank among held-out examples, measured by its surroundings."""
+    """p-value of its rank among held-out examples, by relative distance."""
 
 
 def risks(evaluations: Mapping[str, Evaluation]) -> list[ExampleRisk]:
-    """Return every training example with its gravest finding, the gravest first; nothing where the data is unknown."""
+    """Return every training example with its most serious finding, the most serious first; empty without data."""
     known = {name: evaluation for name, evaluation in evaluations.items() if evaluation.train is not None}
     if not known:
         return []

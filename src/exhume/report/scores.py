@@ -1,4 +1,4 @@
-"""The table of scores: each number, what it means, and its null."""
+"""The table of scores: each number, its meaning, and the same number on held-out data."""
 
 import math
 from dataclasses import dataclass
@@ -21,27 +21,27 @@ class Score:
     trained: str
     held_out: str = "–"
     chance: str = ""
-    """How probable such a number is if the attack knew nothing, where that is known."""
+    """p-value of the number if the attack knew nothing; empty if unknown."""
 
 
 def scores(evaluation: Evaluation) -> list[Score]:
-    """Return the rows an audit has numbers for, the strongest claims first."""
+    """Return the scores that an evaluation has, the strongest claims first."""
     rows = [_certified(evaluation)] if evaluation.certified else []
     train, null = evaluation.train, evaluation.holdout
     if train is None:
         return rows
     for name, meaning in (
-        ("exact", f"no value off by {EXACT:g} of {value_unit(evaluation)}"),
-        ("fine", f"mean squared error a value below {FINE:g}"),
-        ("good", f"mean squared error a value below {GOOD:g}"),
+        ("exact", f"no value is off by {EXACT:g} of {value_unit(evaluation)} or more"),
+        ("fine", f"mean squared error per value below {FINE:g}"),
+        ("good", f"mean squared error per value below {GOOD:g}"),
         ("similar", f"structural similarity above {SIMILAR:g}"),
     ):
         if getattr(train, name) is not None:
             held_out = "–" if null is None else number(getattr(null, name))
             rows.append(Score(name=name, meaning=meaning, trained=number(getattr(train, name)), held_out=held_out))
-    nearer = "nearer to a candidate than all but this fraction of held-out ones"
+    nearer = "nearer to a candidate than all but this fraction of held-out examples"
     rows += _ranked(evaluation.calibration, "nearer than", nearer)
-    rows += _ranked(evaluation.relative, "stands out from", f"measured by the nearest other example, {nearer}")
+    rows += _ranked(evaluation.relative, "stands out from", f"relative to the nearest other example, {nearer}")
     for name, meaning in (
         ("curve", "squared distance of matched pairs, median"),
         ("max_error", "largest error of any value, median"),
@@ -60,7 +60,7 @@ _NAMES = {"curve": "distance", "max_error": "largest error", "ssim": "SSIM", "nc
 
 
 def number(value: int | float | None) -> str:
-    """Write a number the way a person reads it.
+    """Format a number for readers.
 
     >>> number(0.000123456), number(40), number(1 / 3), number(math.inf), number(None)
     ('0.000123', '40', '0.333', '∞', '–')
@@ -72,10 +72,10 @@ def number(value: int | float | None) -> str:
     return str(value) if isinstance(value, int) else f"{value:.3g}"
 
 
-def below(p_value: float) -> str:
-    """Write a p-value as the power of ten it lies below.
+def format_p_value(p_value: float) -> str:
+    """Format a p-value, if small as the power of ten above it.
 
-    >>> below(3e-14), below(0.0), below(0.02)
+    >>> format_p_value(3e-14), format_p_value(0.0), format_p_value(0.02)
     ('p < 1e-13', 'p < 1e-300', 'p = 0.02')
     """
     if p_value > 1e-3:
@@ -98,22 +98,22 @@ def _certified(evaluation: Evaluation) -> Score:
 def _ranked(ranks: Calibration | None, claim: str, meaning: str) -> list[Score]:
     if ranks is None:
         return []
-    resolved = {level.bound: level for level in reversed(ranks.levels)}  # a small null cannot tell small rates apart
+    resolved = {level.bound: level for level in reversed(ranks.levels)}  # a small hold-out set resolves no small rates
     return [
         Score(
             name=_rank_name(claim, level.fpr),
-            meaning=f"{meaning}; {ranks.null_size} of those vouch for a rate of {level.bound:.1%}, "
+            meaning=f"{meaning}; {ranks.null_size} of those resolve a rate of {level.bound:.1%}, "
             f"and chance gives as many with probability {level.chance:.2g}",
             trained=number(level.recovered),
             held_out=number(level.holdout_recovered),
-            chance=below(level.chance),
+            chance=format_p_value(level.chance),
         )
         for level in reversed(resolved.values())
     ]
 
 
 def _rank_name(claim: str, fpr: float) -> str:
-    """Name a count of ranks by what it counts: rank is no likeness, so it is not called a recovery here."""
+    """Return the name of a count of ranks; a high rank is not a likeness, so it is not called a recovery."""
     return f"{claim} {1 - fpr:.1%} of held out".replace(".0%", "%")
 
 

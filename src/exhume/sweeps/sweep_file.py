@@ -134,7 +134,7 @@ def read_sweep(path: Path | str) -> Sweep:
 def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return nested tables as one table with dotted names.
 
-    >>> dotted({"set": {"steps": 5}, "size": 3})
+    >>> flatten_settings({"set": {"steps": 5}, "size": 3})
     {'set.steps': 5, 'size': 3}
     """
     flat: dict[str, Any] = {}

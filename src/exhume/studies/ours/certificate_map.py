@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from exhume.attacks.gates.gate_certificate import GateCertificate
 from exhume.core.errors import Refusal
-from exhume.report.figures import INK, quieten
+from exhume.report.figures import INK, style_axes
 from exhume.studies.study import Study, StudyResult, StudyRun
 from exhume.studies.tasks import first_available
 from exhume.studies.trial import Trial
@@ -89,7 +89,7 @@ def _draw(rows: Sequence[dict[str, Any]], ratios: Sequence[int]) -> Figure:
     groups = _group(rows)
     figure = Figure(figsize=(6.4, 1.1 + 0.42 * len(groups)))
     axes = figure.add_axes((0.34, 0.6 / figure.get_figheight(), 0.64, 1 - 0.7 / figure.get_figheight()))
-    quieten(axes)
+    style_axes(axes)
     axes.grid(False)
     axes.imshow(
         [[row["exact"] for row in group] for group in groups.values()], cmap="Oranges", vmin=0, vmax=1.4, aspect="auto"

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from exhume.report.exhibits import picture
-from exhume.report.figures import HELD_OUT, INK, MUTED, TRAINED, quieten
+from exhume.report.figures import HELD_OUT, INK, MUTED, TRAINED, style_axes
 from exhume.studies.runkel2024.starts import ATTACKS, PARTITION
 
 COLOURS = dict(zip(ATTACKS, (TRAINED, HELD_OUT), strict=True))
@@ -212,5 +212,5 @@ def make_panels(rows: int, columns: int) -> tuple[Figure, list[list[Axes]]]:
         for row in range(rows)
     ]
     for axes in (one for line in grid for one in line):
-        quieten(axes)
+        style_axes(axes)
     return figure, grid
