@@ -46,4 +46,4 @@ def test_the_report_shows_what_is_unknown(tmp_path) -> None:
     text = page(Audit(evaluations={"gate-certificate": evaluate(certified(), digits())}, prices=prices))
     assert "share of the budget was spent" in text
     assert ">None<" not in text
-    assert "The table below has both sides" not in text
+    assert "The table below shows cost and effect" not in text

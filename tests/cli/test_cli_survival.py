@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from exhume.cli import main
-from exhume.core import checkpoint as checkpoint_files
 from exhume.records import Reconstruction
 from tests.cli.child_commands import kill_at_write, limit_file_size, run_in_child
 

@@ -74,7 +74,7 @@ def test_the_verdict_comes_first_and_each_certificate_is_spelt_out():
     assert "4 of 8 training images were recovered exactly, each with a proof." in read.text
     assert read.text.count("certified: this image was in the training set, p < 1e-12") == 4
     assert read.text.count("certificate that matches none of the training images given") == 1
-    assert "Give the audit all the data the network was trained on" in read.text
+    assert "Give the audit all the training data" in read.text
     assert "Synthetic()" in read.text
 
 
