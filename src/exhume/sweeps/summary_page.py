@@ -33,7 +33,7 @@ def render_page(
         fixed={name: cell(table.rows[0][name]) for name in table.settings if name not in varying} if table.rows else {},
         shown=shown,
         left_out=len(table.results) - len(shown),
-        group_by_settings=gathered[:ROWS_MOST],
+        groups=gathered[:ROWS_MOST],
         mean=_mean,
         rows=table.rows[:ROWS_MOST],
         rows_left_out=max(0, len(table.rows) - ROWS_MOST),
