@@ -59,7 +59,7 @@ def test_it_refuses_only_what_all_refuse(lazy):
         model=MLP(width=128, bias="first", activation="tanh").build((1, 8, 8), 1),
         final=view.final, input_shape=view.input_shape,
     )  # fmt: skip
-    with pytest.raises(Refusal, match="activation tanh bends"):
+    with pytest.raises(Refusal, match="activation tanh is not piecewise linear"):
         Combined(attacks=(GateCertificate(), MaxMargin())).check(bent)
     Combined(attacks=(GateCertificate(), Stationarity(candidates=4))).check(bent)
     with pytest.raises(ExhumeError, match="at least one attack"):

@@ -62,7 +62,7 @@ def test_mixed_precision_ends_where_single_precision_ends(views):
     """On average: where a single search ends hangs on every rounding."""
 
     def ends(precision):
-        attack = WeightDifference(steps=300, precision=precision)
+        attack = WeightDifference(steps=150, precision=precision)
         return [attack.run(views[0], seed=seed, device="cpu") for seed in range(2)]
 
     mixed, single = ends("mixed"), ends("float32")
