@@ -9,7 +9,7 @@ from exhume.auditing import price_defences
 from exhume.auditing.prices import CHANGES
 from exhume.evaluation import evaluate
 from exhume.records import Audit
-from exhume.report.html import page
+from exhume.report.html import render_page
 from tests.auditing.audited_networks import Clock, Counting, certified, digits, trained
 
 
@@ -43,7 +43,7 @@ def test_a_budget_of_nothing_runs_nothing(tmp_path) -> None:
 
 def test_the_report_shows_what_is_unknown(tmp_path) -> None:
     prices = price_defences(trained(), digits(), Counting(tally=str(tmp_path / "tally")), budget=0.0)
-    text = page(Audit(evaluations={"gate-certificate": evaluate(certified(), digits())}, prices=prices))
+    text = render_page(Audit(evaluations={"gate-certificate": evaluate(certified(), digits())}, prices=prices))
     assert "share of the budget was spent" in text
     assert ">None<" not in text
     assert "The table below shows cost and effect" not in text

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from exhume.records import Outcome
-from exhume.report.figures import figures, render, save_figures
+from exhume.report.figures import draw_figures, render, save_figures
 from tests.report.synthetic_audits import make_audit
 
 SHAPES = ((1, 8, 8), (1, 25, 25), (3, 32, 32), (30,))
@@ -31,7 +31,7 @@ def test_every_figure_is_written_as_png_and_svg(tmp_path, shape):
 
 
 def test_without_data_there_is_no_curve_to_draw():
-    assert set(figures(make_audit(known=False))) == {"gallery", "spectrum"}
+    assert set(draw_figures(make_audit(known=False))) == {"gallery", "spectrum"}
 
 
 def test_an_attack_that_found_nothing_still_has_its_null():
@@ -43,20 +43,22 @@ def test_an_attack_that_found_nothing_still_has_its_null():
         outcome=Outcome.NOTHING_FOUND,
         diagnostics={},
     )
-    assert set(figures(nothing)) == {"roc"}
+    assert set(draw_figures(nothing)) == {"roc"}
 
 
 def test_the_same_audit_gives_the_same_bytes_and_settings_stay_untouched():
     before = dict(matplotlib.rcParams)
     evaluation = make_audit()
     for kind in ("png", "svg"):
-        first, second = ({name: render(drawn, kind) for name, drawn in figures(evaluation).items()} for _ in range(2))
+        first, second = (
+            {name: render(drawn, kind) for name, drawn in draw_figures(evaluation).items()} for _ in range(2)
+        )
         assert first == second
     assert dict(matplotlib.rcParams) == before
 
 
 def test_recoveries_stand_in_the_gallery_as_they_are():
-    drawn = figures(make_audit((3, 32, 32)))["gallery"]
+    drawn = draw_figures(make_audit((3, 32, 32)))["gallery"]
     image = Image.open(io.BytesIO(render(drawn, "png"))).convert("RGB")
     red, green, blue = image.split()
     assert any(a.getextrema() != b.getextrema() or a.tobytes() != b.tobytes() for a, b in ((red, green), (green, blue)))

@@ -9,7 +9,7 @@ from exhume.cli.console import CommandConsole
 from exhume.core.text import count_noun
 from exhume.evaluation import verdict
 from exhume.records import Assessment, Audit, Dataset, Reconstruction, StartEvidence, Victim
-from exhume.report.scores import format_p_value, scores
+from exhume.report.scores import format_p_value, list_scores
 
 
 def print_training(console: CommandConsole, data: Dataset, victim: Victim) -> None:
@@ -63,7 +63,7 @@ def print_audit(console: CommandConsole, audit: Audit) -> None:
     result = verdict(audit)
     for evaluation in audit.evaluations.values():
         print_attack(console, evaluation.found)
-        rows = [(score.name, score.trained, score.held_out, score.chance) for score in scores(evaluation)]
+        rows = [(score.name, score.trained, score.held_out, score.chance) for score in list_scores(evaluation)]
         if rows:
             console.print("")
             console.print_table(("", "trained on", "held out", "by chance"), rows)

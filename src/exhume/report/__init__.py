@@ -1,4 +1,4 @@
-"""Reports: an audit for people, as figures and as one page that opens offline."""
+"""Reports: an audit as figures and as one HTML page that opens offline."""
 
 from exhume.report.figures import save_figures
 from exhume.report.html import report

@@ -14,7 +14,7 @@ class Advice:
     why: str
 
 
-def advice(audit: Audit, finding: Finding) -> list[Advice]:
+def recommend(audit: Audit, finding: Finding) -> list[Advice]:
     """Return recommendations for an audit with this finding."""
     if finding is Finding.UNTESTED:
         return [_SUPPLY]

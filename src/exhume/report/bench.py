@@ -28,7 +28,7 @@ class Bench:
     measures: tuple[Measure, ...]
 
 
-def bench() -> Bench:
+def load_bench() -> Bench:
     """Return the measurements that come with this version; see ``docs/defences.md``."""
     read = json.loads((files("exhume.report") / "bench.json").read_text())
     return Bench(**read | {"measures": tuple(Measure(**measure) for measure in read["measures"])})

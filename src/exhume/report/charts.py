@@ -17,7 +17,7 @@ THEME = {
 """For each colour of the figures: its name in the style sheet, and its value in the dark theme."""
 
 
-def chart(name: str, evaluation: Evaluation, *, label: str, prefix: str) -> Markup | None:
+def embed_chart(name: str, evaluation: Evaluation, *, label: str, prefix: str) -> Markup | None:
     """Return a figure as an ``svg`` element that follows the page's light and dark; None when it has no material.
 
     Args:

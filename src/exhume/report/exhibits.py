@@ -1,4 +1,4 @@
-"""What a report shows: each recovery beside the training example that it reveals."""
+"""Select what a report shows: each recovery beside the training example that it reveals."""
 
 import math
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from exhume.records import Evaluation
 from exhume.records.comparison import CERTIFIED_WITHIN
+from exhume.records.record import Bounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +25,7 @@ class Exhibit:
     example: int | None = None
     """Index of the training example; None if the data is unknown."""
     original: Float[Tensor, "..."] | None = None
-    stranger: Float[Tensor, "..."] | None = None
+    nearest_held_out: Float[Tensor, "..."] | None = None
     """The nearest held-out example."""
     label: str | None = None
     mean_square: float | None = None
@@ -35,12 +36,12 @@ class Exhibit:
     """Distance to the training example relative to the distance to the nearest other example; small is convincing."""
 
     @property
-    def false_certificate(self) -> bool:
+    def has_false_certificate(self) -> bool:
         """Whether the certificate matches no given training example."""
         return self.certified and self.max_error is not None and self.max_error >= CERTIFIED_WITHIN
 
 
-def exhibits(evaluation: Evaluation) -> list[Exhibit]:
+def select_exhibits(evaluation: Evaluation) -> list[Exhibit]:
     """Return what to show: certified recoveries first, then the most convincing first.
 
     A certified candidate is shown with its nearest training example, every other training example with the candidate
@@ -51,26 +52,26 @@ def exhibits(evaluation: Evaluation) -> list[Exhibit]:
     certified = found.certified.nonzero()[:, 0].tolist()
     if train is None:
         rest = [c for c in found.confidence.argsort(descending=True, stable=True).tolist() if not found.certified[c]]
-        return [_alone(evaluation, candidate) for candidate in certified + rest]
+        return [_show_candidate(evaluation, candidate) for candidate in certified + rest]
     proven = [(c, e) for c in certified if (e := int(train.nearest_examples[c])) >= 0]
     shown = {example for _, example in proven}
     matched = [(c, e) for c, e in train.pairs.tolist() if not found.certified[c] and e not in shown]
-    beside = [_beside(evaluation, candidate, example) for candidate, example in proven + matched]
-    return sorted(beside, key=lambda one: (not one.certified, one.relative_distance, one.mean_square))
+    pairs = [_show_pair(evaluation, candidate, example) for candidate, example in proven + matched]
+    return sorted(pairs, key=lambda one: (not one.certified, one.relative_distance, one.mean_square))
 
 
-def _alone(evaluation: Evaluation, candidate: int) -> Exhibit:
+def _show_candidate(evaluation: Evaluation, candidate: int) -> Exhibit:
     found = evaluation.found
     return Exhibit(
         candidate=candidate,
         recovered=found.inputs[candidate],
         confidence=float(found.confidence[candidate]),
         certified=bool(found.certified[candidate]),
-        certificate_p=None if found.p_values is None else _finite(float(found.p_values[candidate])),
+        certificate_p=None if found.p_values is None else _finite_or_none(float(found.p_values[candidate])),
     )
 
 
-def _beside(evaluation: Evaluation, candidate: int, example: int) -> Exhibit:
+def _show_pair(evaluation: Evaluation, candidate: int, example: int) -> Exhibit:
     train, holdout, ranks = evaluation.train, evaluation.holdout, evaluation.relative
     assert train is not None
     if evaluation.found.certified[candidate]:
@@ -78,13 +79,14 @@ def _beside(evaluation: Evaluation, candidate: int, example: int) -> Exhibit:
     else:
         row = int((train.pairs[:, 0] == candidate).nonzero()[0, 0])
         square, error = train.curve[row], train.max_error[row]
+    nearest = holdout.examples[holdout.nearest_examples[candidate]] if holdout and len(holdout) else None
     label = int(train.labels[example])
     return Exhibit(
-        **vars(_alone(evaluation, candidate))
+        **vars(_show_candidate(evaluation, candidate))
         | {
             "example": example,
             "original": train.examples[example],
-            "stranger": holdout.examples[holdout.nearest_examples[candidate]] if holdout and len(holdout) else None,
+            "nearest_held_out": nearest,
             "label": evaluation.classes[label] if label < len(evaluation.classes) else str(label),
             "mean_square": float(square) / max(1, train.examples[example].numel()),
             "max_error": float(error),
@@ -94,12 +96,12 @@ def _beside(evaluation: Evaluation, candidate: int, example: int) -> Exhibit:
     )
 
 
-def pictures(evaluation: Evaluation) -> bool:
+def are_images(evaluation: Evaluation) -> bool:
     """Return whether the inputs can be shown as images; inputs with one axis are rows of a table."""
     return evaluation.found.inputs.ndim in (3, 4) and min(evaluation.found.inputs.shape[-2:]) > 1
 
 
-def picture(values: Float[Tensor, "..."], bounds: tuple[float, float] | None) -> UInt8[np.ndarray, "height width rgb"]:
+def to_pixels(values: Float[Tensor, "..."], bounds: Bounds | None) -> UInt8[np.ndarray, "height width rgb"]:
     """Return one image (channels first, or none) as bytes; values are clipped, unusual numbers of channels averaged."""
     low, high = bounds or (0.0, 1.0)
     image = values.double().numpy().reshape(-1, *values.shape[-2:])
@@ -109,5 +111,5 @@ def picture(values: Float[Tensor, "..."], bounds: tuple[float, float] | None) ->
     return np.round(255 * pixels).astype(np.uint8)
 
 
-def _finite(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None

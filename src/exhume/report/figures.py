@@ -1,6 +1,6 @@
-"""Figures of an audit: the gallery, the curve against its null, the ROC, and the singular values behind a rank.
+"""Draw the figures of an evaluation: gallery, reconstruction curve, ROC curve, and singular values.
 
-Drawn on matplotlib's figures directly, without pyplot, so nothing here touches the state of a program that plots too.
+Figures are drawn without pyplot, so that the caller's plotting state stays untouched.
 """
 
 import io
@@ -18,23 +18,27 @@ from exhume.core.storage import write_atomically
 from exhume.evaluation.verdict import plural
 from exhume.records import Evaluation
 from exhume.records.comparison import FINE, GOOD
-from exhume.report.exhibits import Exhibit, exhibits, picture, pictures
+from exhume.report.exhibits import Exhibit, are_images, select_exhibits, to_pixels
 
 INK, MUTED, GRID = "#262320", "#6e675d", "#e3ddd2"
 TRAINED, HELD_OUT = "#b3491f", "#3f6a8a"
-GALLERY_MOST, GALLERY_COLUMNS = 60, 10
+"""Colours of training data and held-out data in every figure."""
+MOST_IN_GALLERY, GALLERY_COLUMNS = 60, 10
+"""Largest number of recoveries in the gallery, and per line; more would be too small to see."""
 PNG_DPI = 160
+"""Resolution of PNG files, in dots per inch."""
 
 
-def figures(evaluation: Evaluation) -> dict[str, Figure]:
-    """Draw every figure the audit has material for, by name."""
+def draw_figures(evaluation: Evaluation) -> dict[str, Figure]:
+    """Draw every figure that the evaluation has data for, by name."""
     drawn = {name: draw(evaluation) for name, draw in FIGURES.items()}
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
 def save_figures(evaluation: Evaluation, folder: Path | str) -> list[Path]:
     """Write every figure as PNG and SVG into ``folder`` and return the paths."""
-    return [path for name, figure in figures(evaluation).items() for path in save_figure(figure, Path(folder) / name)]
+    drawn = draw_figures(evaluation)
+    return [path for name, figure in drawn.items() for path in save_figure(figure, Path(folder) / name)]
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
@@ -46,7 +50,7 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
 
 
 def render(figure: Figure, kind: str) -> bytes:
-    """Return a figure as the bytes of a PNG (on white) or SVG (transparent, text as text) file, the same every time."""
+    """Return a figure as the bytes of a PNG (white) or SVG (transparent) file; equal figures give equal bytes."""
     buffer = io.BytesIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "exhume"}):
         if kind == "svg":
@@ -56,9 +60,9 @@ def render(figure: Figure, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def gallery(evaluation: Evaluation) -> Figure | None:
-    """Draw recoveries above the training images they give away, certified ones framed; None for tables."""
-    shown = exhibits(evaluation)[:GALLERY_MOST] if pictures(evaluation) else []
+def draw_gallery(evaluation: Evaluation) -> Figure | None:
+    """Draw recoveries above the training images they reveal, certified ones framed; None for tables."""
+    shown = select_exhibits(evaluation)[:MOST_IN_GALLERY] if are_images(evaluation) else []
     if not shown:
         return None
     rows = 1 if evaluation.train is None else 2
@@ -84,30 +88,33 @@ def gallery(evaluation: Evaluation) -> Figure | None:
     for (x, y), exhibit in zip(corners, shown, strict=True):
         if exhibit.certified:
             frame = (x - 1.0, y - 1.0), width + 1.0, rows * height + 1.0
-            colour = INK if exhibit.false_certificate else TRAINED
+            colour = INK if exhibit.has_false_certificate else TRAINED
             axes.add_patch(Rectangle(*frame, fill=False, edgecolor=colour, linewidth=1.6))
     for line in range(lines):
         for row, word in enumerate(("recovered", "trained on")[:rows]):
             middle = line * step_y + (row + 0.5) * height
             axes.text(-0.1 * unit, middle, word, ha="right", va="center", fontsize=8, color=MUTED)
-    proof = "framed: certified without seeing the data" if evaluation.certified else "no recovery carries a proof"
+    proof = "framed: certified without access to the data" if evaluation.certified else "no recovery has a certificate"
     axes.text(
         0, -0.14 * unit, proof, ha="left", va="bottom", fontsize=9, color=TRAINED if evaluation.certified else MUTED
     )
     return figure
 
 
-def curve(evaluation: Evaluation) -> Figure | None:
-    """Draw the reconstruction curve against the same curve on held-out data; None when the data is unknown."""
+def draw_curve(evaluation: Evaluation) -> Figure | None:
+    """Draw the reconstruction curve against the same curve on held-out data; None without training data."""
     if evaluation.train is None or len(evaluation.train.curve) == 0:
         return None
-    figure, axes = plain_axes(right=0.85)
+    figure, axes = create_axes(right=0.85)
     size = evaluation.train.examples[0].numel()
-    floor = 1e-7 * size  # an exact copy has no logarithm; ten thousand times finer than fine is exact enough
-    for beside, colour, name in ((evaluation.train, TRAINED, "trained on"), (evaluation.holdout, HELD_OUT, "held out")):
-        if beside is None or len(beside.curve) == 0:
+    floor = 1e-7 * size  # the axis is logarithmic, and the distance of an exact copy is 0
+    for compared, colour, name in (
+        (evaluation.train, TRAINED, "trained on"),
+        (evaluation.holdout, HELD_OUT, "held out"),
+    ):
+        if compared is None or len(compared.curve) == 0:
             continue
-        heights = beside.curve.clamp(min=floor).numpy()
+        heights = compared.curve.clamp(min=floor).numpy()
         axes.plot(np.arange(1, len(heights) + 1), heights, color=colour, linewidth=2, marker="o", markersize=3)
         axes.annotate(
             name, (len(heights), heights[-1]), (7, 0), textcoords="offset points", color=colour, va="center", fontsize=9
@@ -125,32 +132,35 @@ def curve(evaluation: Evaluation) -> Figure | None:
     return figure
 
 
-def roc(evaluation: Evaluation) -> Figure | None:
-    """Draw true against false positives, with what the held-out set cannot resolve shaded; None without a null."""
+def draw_roc(evaluation: Evaluation) -> Figure | None:
+    """Draw the ROC curve, with the rates that the hold-out set cannot resolve shaded; None without a hold-out set."""
     if evaluation.calibration is None or evaluation.relative is None:
         return None
-    figure, axes = plain_axes()
+    figure, axes = create_axes()
     axes.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
     axes.axvspan(0, evaluation.calibration.smallest_fpr, color=GRID, linewidth=0)
     ways = (
         (evaluation.calibration, INK, "by distance"),
-        (evaluation.relative, TRAINED, "measured by its surroundings"),
+        (evaluation.relative, TRAINED, "relative to the nearest other example"),
     )
     for place, (ranks, colour, name) in enumerate(ways):
         rates = ranks.false_positive_rates.numpy(), ranks.true_positive_rates.numpy()
         axes.plot(*rates, color=colour, linewidth=2, clip_on=False)
-        word = f"{name}: area {ranks.auc:.3f}"
+        word = f"{name}: AUC {ranks.auc:.3f}"
         axes.text(0.97, 0.05 + 0.07 * place, word, ha="right", fontsize=8, color=colour, transform=axes.transAxes)
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="false positives (held out)", ylabel="true positives (trained on)")
     return figure
 
 
-def spectrum(evaluation: Evaluation) -> Figure | None:
-    """Draw the singular values an attack found, those it takes for training examples in colour; None without any."""
+def draw_spectrum(evaluation: Evaluation) -> Figure | None:
+    """Draw the singular values of the first layer's weight change, those of training examples in colour.
+
+    None if the attack recorded none.
+    """
     values = np.array(evaluation.found.diagnostics.get("singular_values") or [], dtype=float)
     if values.size == 0 or not (values > 0).any():
         return None
-    figure, axes = plain_axes()
+    figure, axes = create_axes()
     heights = np.clip(values, values[values > 0].min(), None)
     rank = evaluation.training_size_estimate or 0
     places = np.arange(1, len(values) + 1)
@@ -164,28 +174,29 @@ def spectrum(evaluation: Evaluation) -> Figure | None:
         )  # fmt: skip
     axes.set_yscale("log")
     axes.set_xlabel("index")
-    axes.set_ylabel("singular value of the first layer's change")
+    axes.set_ylabel("singular value of the weight change")
     return figure
 
 
 FIGURES: dict[str, Callable[[Evaluation], Figure | None]] = {
-    "gallery": gallery,
-    "curve": curve,
-    "roc": roc,
-    "spectrum": spectrum,
+    "gallery": draw_gallery,
+    "curve": draw_curve,
+    "roc": draw_roc,
+    "spectrum": draw_spectrum,
 }
 
 
-def plain_axes(right: float = 0.97) -> tuple[Figure, Axes]:
-    """Return a figure with one set of axes in the style of every figure here; ``right`` leaves room for names."""
+def create_axes(right: float = 0.97) -> tuple[Figure, Axes]:
+    """Create a figure with one set of axes in the common style; ``right`` < 1 leaves room for labels."""
     figure = Figure(figsize=(5.6, 3.6))
-    axes = figure.add_axes((0.13, 0.14, right - 0.13, 0.82))  # by hand: an automatic layout draws everything twice
+    # The position is fixed, because an automatic layout draws everything twice.
+    axes = figure.add_axes((0.13, 0.14, right - 0.13, 0.82))
     style_axes(axes)
     return figure, axes
 
 
 def style_axes(axes: Axes) -> None:
-    """Give axes the style of every figure here."""
+    """Give axes the common style of figures."""
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
@@ -199,4 +210,4 @@ def style_axes(axes: Axes) -> None:
 
 def _tile(exhibit: Exhibit, evaluation: Evaluation) -> np.ndarray:
     shown = [exhibit.recovered] if exhibit.original is None else [exhibit.recovered, exhibit.original]
-    return np.concatenate([picture(image, evaluation.bounds) for image in shown])
+    return np.concatenate([to_pixels(image, evaluation.bounds) for image in shown])

@@ -1,4 +1,4 @@
-"""Draw rows of images, each with its name."""
+"""Draw labelled rows of images."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,17 +9,17 @@ from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from exhume.records.record import Bounds
-from exhume.report.exhibits import picture
+from exhume.report.exhibits import to_pixels
 from exhume.report.figures import MUTED, TRAINED
 
 
-def image_rows(
+def draw_image_rows(
     rows: Mapping[str, Float[Tensor, "image ..."]],
     bounds: Bounds | None,
     framed: Mapping[str, Sequence[int]] | None = None,
 ) -> Figure:
-    """Draw rows of images by name; images may be framed."""
-    tiles = {name: [picture(image, bounds) for image in images] for name, images in rows.items()}
+    """Draw rows of images by label; ``framed`` lists the positions of framed images per row."""
+    tiles = {name: [to_pixels(image, bounds) for image in images] for name, images in rows.items()}
     columns = max(len(row) for row in tiles.values())
     height, width = next(iter(tiles.values()))[0].shape[:2]
     gap = max(1, width // 8)
@@ -31,9 +31,9 @@ def image_rows(
             canvas[top : top + height, left : left + width, :3] = tile
             canvas[top : top + height, left : left + width, 3] = 255
     inches = 9.0 / canvas.shape[1]
-    beside = 0.3 + 0.07 * max(map(len, tiles))  # inches that the longest name takes
-    figure = Figure(figsize=(9.0 + beside, canvas.shape[0] * inches + 0.1))
-    axes = figure.add_axes((beside / (9.0 + beside), 0.0, 9.0 / (9.0 + beside), 1.0))
+    margin = 0.3 + 0.07 * max(map(len, tiles))  # inches for the longest label
+    figure = Figure(figsize=(9.0 + margin, canvas.shape[0] * inches + 0.1))
+    axes = figure.add_axes((margin / (9.0 + margin), 0.0, 9.0 / (9.0 + margin), 1.0))
     axes.imshow(canvas, interpolation="nearest")
     axes.set_axis_off()
     axes.set(xlim=(-2.5, canvas.shape[1] + 0.5), ylim=(canvas.shape[0] + 0.5, -2.5))  # room for frames

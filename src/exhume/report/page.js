@@ -4,7 +4,7 @@
   const by = (id) => document.getElementById(id);
   root.classList.add("js");
 
-  // Light and dark: what the system says, until somebody says otherwise.
+  // Light or dark: the system setting, until the button is pressed.
   const isDark = () =>
     root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   by("theme").addEventListener("click", () => {
@@ -59,7 +59,7 @@
     refresh();
   }
 
-  // Zoom: a dialog with the pictures side by side, and where they differ.
+  // Zoom: a dialog with the images side by side, and their difference.
   const zoom = by("zoom");
   let current = null;
 
@@ -120,7 +120,7 @@
     zoom.addEventListener("close", () => current && current.querySelector(".open").focus());
   }
 
-  // Keyboard in the page: / finds, arrows walk through the gallery.
+  // Keyboard: / focuses the search field, arrows move through the gallery.
   document.addEventListener("keydown", (event) => {
     const isTyping = event.target.closest("input, select, textarea, dialog");
     if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -137,7 +137,7 @@
     }
   });
 
-  // Tables that sort by the column whose head is pressed.
+  // Sort a table by the column whose header is pressed.
   for (const table of document.querySelectorAll("table.sortable")) {
     const heads = [...table.querySelectorAll("th[data-key]")];
     for (const head of heads) {
@@ -161,7 +161,7 @@
     }
   }
 
-  // Paper shows what a folded part holds.
+  // Open all collapsed parts for printing.
   addEventListener("beforeprint", () => {
     for (const part of document.querySelectorAll("details")) part.open = true;
   });

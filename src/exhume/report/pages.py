@@ -1,4 +1,4 @@
-"""What all pages share: strict templates that escape everything, a style sheet, and light and dark colours."""
+"""Load templates of pages: strict, with automatic escaping, a shared style sheet, and light and dark colours."""
 
 from importlib.resources import files
 
@@ -8,7 +8,7 @@ from markupsafe import Markup
 from exhume.report.charts import THEME
 
 
-def page_template(package: str, name: str) -> jinja2.Template:
+def load_template(package: str, name: str) -> jinja2.Template:
     """Return a template of ``package`` that can include ``page_head.html`` and uses the shared style and theme."""
     environment = jinja2.Environment(
         loader=jinja2.ChoiceLoader([jinja2.PackageLoader(one, ".") for one in (package, "exhume.report")]),

@@ -1,4 +1,4 @@
-"""The risk of each training example, over all attacks."""
+"""Rank training examples by the most serious finding of any attack."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ class Risk(StrEnum):
     """Risk levels of a training example, the most serious first."""
 
     PROVEN = "proven"
-    """A candidate shows it and carries a proof."""
+    """A candidate shows it and has a certificate."""
     SHOWN = "shown"
     """A candidate shows it, without a proof."""
     STANDS_OUT = "stands out"
@@ -37,18 +37,18 @@ class ExampleRisk:
     """p-value of its rank among held-out examples, by relative distance."""
 
 
-def risks(evaluations: Mapping[str, Evaluation]) -> list[ExampleRisk]:
+def rank_risks(evaluations: Mapping[str, Evaluation]) -> list[ExampleRisk]:
     """Return every training example with its most serious finding, the most serious first; empty without data."""
     known = {name: evaluation for name, evaluation in evaluations.items() if evaluation.train is not None}
     if not known:
         return []
-    every = [_one_attack(name, evaluation) for name, evaluation in known.items()]
+    every = [_rank_one_attack(name, evaluation) for name, evaluation in known.items()]
     sizes = {len(rows) for rows in every}
-    gravest = [min(rows, key=_gravity) for rows in zip(*every, strict=True)] if len(sizes) == 1 else every[0]
-    return sorted(gravest, key=_gravity)
+    worst = [min(rows, key=_severity) for rows in zip(*every, strict=True)] if len(sizes) == 1 else every[0]
+    return sorted(worst, key=_severity)
 
 
-def _one_attack(name: str, evaluation: Evaluation) -> list[ExampleRisk]:
+def _rank_one_attack(name: str, evaluation: Evaluation) -> list[ExampleRisk]:
     train, ranks = evaluation.train, evaluation.relative
     assert train is not None
     is_true = evaluation.found.certified & (train.nearest_errors < CERTIFIED_WITHIN)
@@ -80,5 +80,5 @@ def _one_attack(name: str, evaluation: Evaluation) -> list[ExampleRisk]:
     return rows
 
 
-def _gravity(row: ExampleRisk) -> tuple[int, float]:
+def _severity(row: ExampleRisk) -> tuple[int, float]:
     return _ORDER.index(row.risk), row.mean_square

@@ -1,4 +1,4 @@
-"""The table of scores: each number, its meaning, and the same number on held-out data."""
+"""List the scores of an evaluation: each number, its meaning, and the same number on held-out data."""
 
 import math
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ class Score:
     """p-value of the number if the attack knew nothing; empty if unknown."""
 
 
-def scores(evaluation: Evaluation) -> list[Score]:
+def list_scores(evaluation: Evaluation) -> list[Score]:
     """Return the scores that an evaluation has, the strongest claims first."""
-    rows = [_certified(evaluation)] if evaluation.certified else []
+    rows = [_count_certified(evaluation)] if evaluation.certified else []
     train, null = evaluation.train, evaluation.holdout
     if train is None:
         return rows
@@ -37,11 +37,12 @@ def scores(evaluation: Evaluation) -> list[Score]:
         ("similar", f"structural similarity above {SIMILAR:g}"),
     ):
         if getattr(train, name) is not None:
-            held_out = "–" if null is None else number(getattr(null, name))
-            rows.append(Score(name=name, meaning=meaning, trained=number(getattr(train, name)), held_out=held_out))
+            held_out = "–" if null is None else format_number(getattr(null, name))
+            trained = format_number(getattr(train, name))
+            rows.append(Score(name=name, meaning=meaning, trained=trained, held_out=held_out))
     nearer = "nearer to a candidate than all but this fraction of held-out examples"
-    rows += _ranked(evaluation.calibration, "nearer than", nearer)
-    rows += _ranked(evaluation.relative, "stands out from", f"relative to the nearest other example, {nearer}")
+    rows += _list_ranks(evaluation.calibration, "nearer than", nearer)
+    rows += _list_ranks(evaluation.relative, "stands out from", f"relative to the nearest other example, {nearer}")
     for name, meaning in (
         ("curve", "squared distance of matched pairs, median"),
         ("max_error", "largest error of any value, median"),
@@ -49,21 +50,22 @@ def scores(evaluation: Evaluation) -> list[Score]:
         ("ncc", "normalised cross-correlation, median"),
         ("psnr", "peak signal-to-noise ratio, median, dB"),
     ):
-        mine = _median(getattr(train, name))
-        if mine is not None:
-            theirs = None if null is None else _median(getattr(null, name))
-            rows.append(Score(name=_NAMES[name], meaning=meaning, trained=number(mine), held_out=number(theirs)))
+        trained_median = _median(getattr(train, name))
+        if trained_median is not None:
+            held_out = format_number(None if null is None else _median(getattr(null, name)))
+            trained = format_number(trained_median)
+            rows.append(Score(name=_NAMES[name], meaning=meaning, trained=trained, held_out=held_out))
     return rows
 
 
 _NAMES = {"curve": "distance", "max_error": "largest error", "ssim": "SSIM", "ncc": "correlation", "psnr": "PSNR"}
 
 
-def number(value: int | float | None) -> str:
+def format_number(value: int | float | None) -> str:
     """Format a number for readers.
 
-    >>> number(0.000123456), number(40), number(1 / 3), number(math.inf), number(None)
-    ('0.000123', '40', '0.333', '∞', '–')
+    >>> [format_number(value) for value in (0.000123456, 40, 1 / 3, math.inf, None)]
+    ['0.000123', '40', '0.333', '∞', '–']
     """
     if value is None or math.isnan(value):
         return "–"
@@ -86,26 +88,26 @@ def format_p_value(p_value: float) -> str:
     return f"p < 1e{exponent}"
 
 
-def _certified(evaluation: Evaluation) -> Score:
+def _count_certified(evaluation: Evaluation) -> Score:
     return Score(
         name="certified",
-        meaning="carries a proof that needs no data",
-        trained=number(evaluation.certified if evaluation.train is None else evaluation.certified_examples),
+        meaning="has a certificate: a proof that needs no data",
+        trained=format_number(evaluation.certified if evaluation.train is None else evaluation.certified_examples),
         held_out="–" if evaluation.train is None else f"{evaluation.false_certificates} unmatched",
     )
 
 
-def _ranked(ranks: Calibration | None, claim: str, meaning: str) -> list[Score]:
+def _list_ranks(ranks: Calibration | None, claim: str, meaning: str) -> list[Score]:
     if ranks is None:
         return []
     resolved = {level.bound: level for level in reversed(ranks.levels)}  # a small hold-out set resolves no small rates
     return [
         Score(
             name=_rank_name(claim, level.fpr),
-            meaning=f"{meaning}; {ranks.null_size} of those resolve a rate of {level.bound:.1%}, "
+            meaning=f"{meaning}; {ranks.null_size} of them resolve a rate of {level.bound:.1%}, "
             f"and chance gives as many with probability {level.chance:.2g}",
-            trained=number(level.recovered),
-            held_out=number(level.holdout_recovered),
+            trained=format_number(level.recovered),
+            held_out=format_number(level.holdout_recovered),
             chance=format_p_value(level.chance),
         )
         for level in reversed(resolved.values())
@@ -113,7 +115,7 @@ def _ranked(ranks: Calibration | None, claim: str, meaning: str) -> list[Score]:
 
 
 def _rank_name(claim: str, fpr: float) -> str:
-    """Return the name of a count of ranks; a high rank is not a likeness, so it is not called a recovery."""
+    """Return the name of a count of ranks; a high rank does not imply similarity, so it is not called a recovery."""
     return f"{claim} {1 - fpr:.1%} of held out".replace(".0%", "%")
 
 

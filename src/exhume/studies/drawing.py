@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from exhume.report.figures import GRID, INK, MUTED, TRAINED, plain_axes
+from exhume.report.figures import GRID, INK, MUTED, TRAINED, create_axes
 
 PALETTE = (TRAINED, "#3f6a8a", "#7a8b3c", "#8a5a83", "#c28f2c", INK, "#5f8f8a", "#9a4f5f")
 """Colours that differ in lightness as well as hue. Lines beyond the eighth repeat a colour."""
@@ -18,7 +18,7 @@ def named_lines(
     lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, x: str, y: str, log_y: bool = False
 ) -> Figure:
     """Draw lines, each with its name at its right end."""
-    figure, axes = plain_axes(right=0.74)
+    figure, axes = create_axes(right=0.74)
     for colour, (across, up) in zip(PALETTE * len(lines), lines.values(), strict=False):
         axes.plot(across, up, color=colour, linewidth=1.8, marker="o", markersize=3)
     if log_y:

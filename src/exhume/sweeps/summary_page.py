@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from exhume.report.pages import page_template
+from exhume.report.pages import load_template
 from exhume.sweeps.jobs import TaskRecord
 from exhume.sweeps.sweep_file import Sweep
 from exhume.sweeps.table import Group, Table, cell, choose_results, group_by_settings
@@ -42,7 +42,7 @@ def render_page(
     )
 
 
-_TEMPLATE = page_template("exhume.sweeps", "summary.html")
+_TEMPLATE = load_template("exhume.sweeps", "summary.html")
 
 
 def _mean(group: Group, name: str) -> str:

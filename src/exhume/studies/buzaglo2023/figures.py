@@ -5,8 +5,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from exhume.report.exhibits import picture
-from exhume.report.figures import HELD_OUT, TRAINED, plain_axes
+from exhume.report.exhibits import to_pixels
+from exhume.report.figures import HELD_OUT, TRAINED, create_axes
 from exhume.studies.buzaglo2023.cases import Plan
 
 EXACTLY = "black"
@@ -15,7 +15,7 @@ EXACTLY = "black"
 
 def recovery_figure(plan: Plan, rows: Sequence[dict[str, Any]], axis: str) -> Figure:
     """Draw the share of recovered images by case, one dot per seed, and the share of held-out images as the null."""
-    figure, axes = plain_axes()
+    figure, axes = create_axes()
     labels = [case.label for case in plan.cases]
     lines = [("recovered", TRAINED, "trained on"), ("recovered_null", HELD_OUT, "held out (null)")]
     if any(row["exact"] for row in rows):
@@ -42,6 +42,6 @@ def gallery_figure(rows: Sequence[dict[str, Any]]) -> Figure:
     for number, (above, below) in enumerate(zip(row["shown"], row["originals"], strict=True)):
         for place, image in ((0, above), (1, below)):
             axes = figure.add_axes((number / count, 0.5 - 0.5 * place, 0.95 / count, 0.48))
-            axes.imshow(picture(image, (0.0, 1.0)), interpolation="nearest")
+            axes.imshow(to_pixels(image, (0.0, 1.0)), interpolation="nearest")
             axes.set_axis_off()
     return figure

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from exhume.records.comparison import GOOD
-from exhume.report.gallery import image_rows
+from exhume.report.gallery import draw_image_rows
 from exhume.studies.grid import PAPER, Effort
 from exhume.studies.study import Study, StudyResult, StudyRun
 from exhume.studies.tasks import first_available
@@ -36,7 +36,7 @@ def measure(settings: Gallery, run: StudyRun) -> StudyResult:
         found = trial.run(run)
         images = {"reconstructed": found.pop("reconstructed"), "trained on": found.pop("originals")}
         good = {"reconstructed": [place for place, error in enumerate(found["pair_squares"]) if error < GOOD]}
-        figures[f"figure1-{source}"] = image_rows(images, (0.0, 1.0), good)
+        figures[f"figure1-{source}"] = draw_image_rows(images, (0.0, 1.0), good)
         numbers[source] = found
     size, width = str(settings.size), str(settings.width)
     counts = ("good", "fine", "null_good")

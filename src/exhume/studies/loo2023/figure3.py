@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from exhume.report.figures import MUTED, plain_axes
+from exhume.report.figures import MUTED, create_axes
 from exhume.studies.drawing import PALETTE
 from exhume.studies.grid import (
     STANDARD,
@@ -81,7 +81,7 @@ def _result(rows: list[Row], seen: Mapping[str, Sequence[Observation]], variant:
 
 def _scatter(rows: Sequence[Row]) -> Figure:
     """Draw one dot per network: larger for larger sets, coloured by width."""
-    figure, axes = plain_axes()
+    figure, axes = create_axes()
     largest = max(row["size"] for row in rows)
     for width, colour in zip(distinct(rows, "width"), PALETTE, strict=False):
         own = where(rows, width=width)

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from exhume.evaluation import find_copies
-from exhume.report.gallery import image_rows
+from exhume.report.gallery import draw_image_rows
 from exhume.studies.loo2023.distilled_sets import FULL, LAPTOP, METHODS, QUICK_GPU, SMALL, Recipe, train_network
 from exhume.studies.loo2023.observations import Observation
 from exhume.studies.metrics import infinite_width_accuracy, network_accuracy
@@ -52,7 +52,7 @@ def measure(settings: Few, run: StudyRun) -> StudyResult:
     images = {"reconstructed": found["images"], "nearest": found["nearest"]}
     return StudyResult(
         numbers=numbers,
-        figures={"figure6": image_rows(images, data.bounds)},
+        figures={"figure6": draw_image_rows(images, data.bounds)},
         summary=(
             f"{recipe.distilled} images reconstructed from a network trained on {settings.size} "
             f"({numbers['original_accuracy']:.1f} % accuracy) train another network to "

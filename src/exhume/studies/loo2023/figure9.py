@@ -9,7 +9,7 @@ from torch import Tensor
 
 from exhume.evaluation import find_copies
 from exhume.records import Dataset
-from exhume.report.gallery import image_rows
+from exhume.report.gallery import draw_image_rows
 from exhume.studies.loo2023.distilled_sets import FULL, LAPTOP, METHODS, QUICK_GPU, SMALL, Recipe
 from exhume.studies.loo2023.observations import Observation
 from exhume.studies.study import Study, StudyResult, StudyRun, slug
@@ -44,7 +44,7 @@ def measure(settings: Pictures, run: StudyRun) -> StudyResult:
             rows[method] = cell["images"]
             rows[f"nearest to {method}"] = data.train.inputs[cell["nearest"]]
             framed[method] = [pair[0] for pair in cell["finding"]["shown_pairs"]]
-        figures[f"figure9-{source}"] = image_rows(rows, data.bounds, framed)
+        figures[f"figure9-{source}"] = draw_image_rows(rows, data.bounds, framed)
     table = [
         (source, method, str(found["copied_examples"]), str(found["shown_through_noise"]), found["sentence"])
         for source, methods in numbers.items()

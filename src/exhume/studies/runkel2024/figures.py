@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from exhume.report.exhibits import picture
+from exhume.report.exhibits import to_pixels
 from exhume.report.figures import HELD_OUT, INK, MUTED, TRAINED, style_axes
 from exhume.studies.runkel2024.starts import ATTACKS, PARTITION
 
@@ -93,7 +93,7 @@ def pictures_figure(rows: Rows, networks: Sequence[str], seed: int) -> Figure:
 
 def _row(images: Float[Tensor, "image ..."]) -> UInt8[np.ndarray, "height width rgb"]:
     """Lay images side by side on a white ground."""
-    tiles = [np.pad(picture(image, (0.0, 1.0)), ((1, 1), (1, 1), (0, 0)), constant_values=255) for image in images]
+    tiles = [np.pad(to_pixels(image, (0.0, 1.0)), ((1, 1), (1, 1), (0, 0)), constant_values=255) for image in images]
     return np.concatenate(tiles, axis=1)
 
 
