@@ -1,14 +1,12 @@
-"""Audit a model that was fine-tuned from a public checkpoint, by somebody who has to guess which.
+"""Audit a fine-tuned model when its public base is one of several checkpoints.
 
-Two public checkpoints are trained on many digits, ten classes each. One of them gets a new head for another task, and
-all its layers are fine-tuned on a few private pictures. The audit is handed both checkpoints: it finds the one the
-model grew out of, and from the difference the private pictures. Only plain PyTorch above the line.
+Two public checkpoints are trained on many digits, with ten classes each. One of them gets a new head for another task,
+and all its layers are fine-tuned on a few private images. The audit receives both checkpoints: it finds the base of the
+model, and recovers the private images from the weight change. Only plain PyTorch above the line.
 
     python examples/fine_tuned.py --out out/fine-tuned
 """
 
-import argparse
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +16,11 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 PUBLIC = 1200
-"""Digits that anybody has; the private ones come after them."""
+"""Number of public digits; the private ones follow them."""
 
 
-class Reader(nn.Module):
-    """Reads digits."""
+class DigitClassifier(nn.Module):
+    """A dense network with named layers."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -30,15 +28,15 @@ class Reader(nn.Module):
         self.second = nn.Linear(512, 128)
         self.head = nn.Linear(128, classes)
 
-    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
-        """Return one score a class."""
-        hidden = torch.relu(self.first(pictures.flatten(1)))
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return one score per class."""
+        hidden = torch.relu(self.first(images.flatten(1)))
         return self.head(torch.relu(self.second(hidden)))
 
 
 def network() -> nn.Module:
-    """Return the architecture of the fine-tuned model, which its model card names."""
-    return Reader(classes=2)
+    """Return the architecture of the fine-tuned model, as its model card names it."""
+    return DigitClassifier(classes=2)
 
 
 def train(model: nn.Module, optimiser: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor, steps: int) -> None:
@@ -51,47 +49,34 @@ def train(model: nn.Module, optimiser: torch.optim.Optimizer, x: torch.Tensor, y
 
 def publish_and_fine_tune(out: Path, size: int) -> None:
     bunch = load_digits()
-    pictures = torch.from_numpy(bunch.images[:, None] / 16).float()
+    images = torch.from_numpy(bunch.images[:, None] / 16).float()
     digits = torch.from_numpy(bunch.target)
     for seed, name in enumerate(("base-small", "base-large")):
         torch.manual_seed(seed)
-        base = Reader(classes=10)
-        train(base, torch.optim.Adam(base.parameters(), 1e-3), pictures[:PUBLIC], digits[:PUBLIC], 300)
+        base = DigitClassifier(classes=10)
+        train(base, torch.optim.Adam(base.parameters(), 1e-3), images[:PUBLIC], digits[:PUBLIC], 300)
         save_file(base.state_dict(), out / f"{name}.safetensors")
 
-    private, strangers = slice(PUBLIC, PUBLIC + size), slice(PUBLIC + size, PUBLIC + 2 * size)
+    private, held_out = slice(PUBLIC, PUBLIC + size), slice(PUBLIC + size, PUBLIC + 2 * size)
     is_prime = torch.isin(digits, torch.tensor([2, 3, 5, 7])).long()
-    np.savez(out / "train.npz", x=pictures[private].numpy(), y=is_prime[private].numpy())
-    np.savez(out / "holdout.npz", x=pictures[strangers].numpy(), y=is_prime[strangers].numpy())
-    model = Reader(classes=2)
+    np.savez(out / "train.npz", x=images[private].numpy(), y=is_prime[private].numpy())
+    np.savez(out / "holdout.npz", x=images[held_out].numpy(), y=is_prime[held_out].numpy())
+    model = DigitClassifier(classes=2)
     model.first, model.second = base.first, base.second
-    train(model, torch.optim.SGD(model.parameters(), 0.01), pictures[private], is_prime[private], 50)
-    torch.save(
-        {"state_dict": {f"module.{name}": weight for name, weight in model.state_dict().items()}}, out / "final.pt"
-    )
+    train(model, torch.optim.SGD(model.parameters(), 0.01), images[private], is_prime[private], 50)
+    weights = {f"module.{name}": weight for name, weight in model.state_dict().items()}  # as DataParallel saves them
+    torch.save({"state_dict": weights}, out / "final.pt")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
-
-def audit_command(out: Path) -> list[str]:
-    return [
-        "exhume", "audit", "--model", f"{__file__}:network",
-        "--initial", f"{out}/base-small.safetensors", "--initial", f"{out}/base-large.safetensors",
-        "--final", f"{out}/final.pt", "--input-shape", "1,8,8",
-        "--train-data", f"{out}/train.npz", "--holdout", f"{out}/holdout.npz", "--budget", "2", "--out", f"{out}/audit",
-    ]  # fmt: skip
-
+AUDIT = """
+exhume audit --model {script}:network --initial {out}/base-small.safetensors --initial {out}/base-large.safetensors
+             --final {out}/final.pt --input-shape 1,8,8
+             --train-data {out}/train.npz --holdout {out}/holdout.npz --budget 2 --out {out}/audit
+"""
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("out/fine-tuned"))
-    parser.add_argument("--size", type=int, default=10, help="private pictures to fine-tune on")
-    options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    publish_and_fine_tune(options.out, options.size)
-    from exhume.cli import main
+    from train_and_audit import train_and_audit
 
-    command = audit_command(options.out)
-    print(" ".join(command))
-    sys.exit(main(command[1:]))
+    train_and_audit(publish_and_fine_tune, AUDIT, script=__file__, size=10)

@@ -1,15 +1,12 @@
-"""Audit a network for patient records, from its released weights and a seed that nobody wrote down.
+"""Audit a network for patient records whose initial weights were not saved.
 
-A small network learns to tell tumours apart from a few records of thirty measurements. The initial weights were never
-saved; but they came from ``torch.manual_seed`` with a small number, as they mostly do. The audit tries seeds until it
-finds the start that the weights grew out of, and then reads the records off the difference. Only plain PyTorch above
-the line.
+A small network learns to classify tumours from a few records of thirty measurements. The initial weights were drawn
+after ``torch.manual_seed`` with a small number, as in most scripts. The audit tries seeds until it finds the initial
+weights, and then recovers the records from the weight change. Only plain PyTorch above the line.
 
     python examples/tabular.py --out out/tabular
 """
 
-import argparse
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -46,24 +43,12 @@ def train_and_release(out: Path, size: int) -> None:
 
 # ---------------------------------------------------------------------------------------------------------------------
 
-
-def audit_command(out: Path) -> list[str]:
-    return [
-        "exhume", "audit", "--model", f"{__file__}:network",
-        "--initial", "seed:0-9999", "--final", f"{out}/final.safetensors", "--input-shape", "30",
-        "--train-data", f"{out}/train.npz", "--holdout", f"{out}/holdout.npz", "--budget", "2", "--out", f"{out}/audit",
-    ]  # fmt: skip
-
+AUDIT = """
+exhume audit --model {script}:network --initial seed:0-9999 --final {out}/final.safetensors --input-shape 30
+             --train-data {out}/train.npz --holdout {out}/holdout.npz --budget 2 --out {out}/audit
+"""
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("out/tabular"))
-    parser.add_argument("--size", type=int, default=12, help="records to train on")
-    options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    train_and_release(options.out, options.size)
-    from exhume.cli import main
+    from train_and_audit import train_and_audit
 
-    command = audit_command(options.out)
-    print(" ".join(command))
-    sys.exit(main(command[1:]))
+    train_and_audit(train_and_release, AUDIT, script=__file__, size=12)
