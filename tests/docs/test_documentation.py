@@ -43,7 +43,7 @@ def test_the_tutorial_runs_and_shows_what_it_quotes(
     for command in commands:
         if "--defences" in command:  # attacks the network six times; tested with less elsewhere
             continue
-        assert main([*shlex.split(command), "--budget=0.5"]) == (1 if "--fail-if" in command else 0), command
+        assert main([*shlex.split(command), "--budget=2"]) == (1 if "--fail-if" in command else 0), command
         printed += capsys.readouterr().out
     quoted = re.findall(r'^"(\d+ [^"]+)"', text, flags=re.MULTILINE)
     assert len(quoted) == 2
