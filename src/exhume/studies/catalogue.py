@@ -16,6 +16,7 @@ the paper."""
 
 _LOO = "Loo et al. 2023"
 _CURVES, _DISTANCE = "loo2023.figures2_4_5", "loo2023.figure3"
+_FINAL_WEIGHTS = "buzaglo2023.studies"
 _BY_DYNAMICS = "reconstruction curves by size and width, standard and linearised"
 _BY_STOPPING = "reconstruction curves after full training and after early stopping"
 _BY_CLASSES = "reconstruction curves of networks with two classes and with ten"
@@ -60,31 +61,28 @@ _TABLE: dict[str, tuple[str, str]] = {
         "where exact recovery works, over units per example and examples per input value",
     ),
     "defences": ("ours.defences", "what defences cost in accuracy, and what every applicable attack still recovers"),
-    "max-margin": ("buzaglo2023.studies", "what final weights alone reveal: all studies named max-margin-…"),
-    "max-margin-weight-decay": ("buzaglo2023.studies", "recovered images against weight decay"),
+    "max-margin": (_FINAL_WEIGHTS, "what final weights alone reveal: all studies named max-margin-…"),
+    "max-margin-weight-decay": (_FINAL_WEIGHTS, "recovered images against weight decay"),
     "max-margin-decay-binary": (
-        "buzaglo2023.studies",
+        _FINAL_WEIGHTS,
         "weight decay on two classes of CIFAR-10, with all layers weighted equally as in the papers, and by default",
     ),
     "max-margin-exact": (
-        "buzaglo2023.studies",
+        _FINAL_WEIGHTS,
         "images recovered exactly, where the edges of units meet, from training sets of ten",
     ),
     "max-margin-choice": (
-        "buzaglo2023.studies",
+        _FINAL_WEIGHTS,
         "settings chosen by the residual, and by an oracle that sees the training images",
     ),
-    "max-margin-classes": ("buzaglo2023.studies", "two, five and ten classes, at the same number of images"),
-    "max-margin-width": ("buzaglo2023.studies", "recovered images against units per layer"),
-    "max-margin-loss": ("buzaglo2023.studies", "regression and classification, with weight decay and without"),
-    "max-margin-size": ("buzaglo2023.studies", "recovered images against the size of the training set"),
-    "max-margin-architecture": ("buzaglo2023.studies", "dense against convolutional networks"),
-    "max-margin-control": (
-        "buzaglo2023.studies",
-        "what the search adds to the span of the inputs, which is known before it",
-    ),
+    "max-margin-classes": (_FINAL_WEIGHTS, "two, five and ten classes, at the same number of images"),
+    "max-margin-width": (_FINAL_WEIGHTS, "recovered images against units per layer"),
+    "max-margin-loss": (_FINAL_WEIGHTS, "regression and classification, with weight decay and without"),
+    "max-margin-size": (_FINAL_WEIGHTS, "recovered images against the size of the training set"),
+    "max-margin-architecture": (_FINAL_WEIGHTS, "dense against convolutional networks"),
+    "max-margin-control": (_FINAL_WEIGHTS, "what the search adds to the span of the inputs, which is known before it"),
     "max-margin-cifar": (
-        "buzaglo2023.studies",
+        _FINAL_WEIGHTS,
         "the papers' networks on CIFAR-10: 2 × 250 vehicles and animals, 10 × 50 images",
     ),
     "uncertainty": (

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from exhume.records.comparison import GOOD
-from exhume.report.figures import GRID, INK, MUTED
+from exhume.report.figures import INK, MUTED, style_axes
 from exhume.studies.drawing import PALETTE
 from exhume.studies.grid import Row, distinct, mean_curve, where
 
@@ -45,7 +45,7 @@ def curve_panels(rows: Sequence[Row]) -> Figure:
                 values=cells[0]["values"],
             )
             axes = panels[line][column]
-            draw_curves(axes, panel, PALETTE)
+            _draw_curves(axes, panel)
             axes.set_title(f"{size} images" if line == 0 else "", fontsize=9, color=INK)
             axes.set_ylabel(variant if column == 0 else "", fontsize=9, color=INK)
     _share_legend(figure, panels[0][0])
@@ -70,16 +70,16 @@ def draw_side_by_side(panels: Mapping[str, Panel]) -> Figure:
     figure = Figure(figsize=(1.0 + 3.4 * len(panels), 3.4))
     every = figure.subplots(1, len(panels), squeeze=False)[0]
     for axes, (title, panel) in zip(every, panels.items(), strict=True):
-        draw_curves(axes, panel, PALETTE)
+        _draw_curves(axes, panel)
         axes.set_title(title, fontsize=9, color=INK)
     every[0].set_ylabel("squared distance", fontsize=9, color=INK)
     _share_legend(figure, every[0])
     return figure
 
 
-def draw_curves(axes: Axes, panel: Panel, colours: Sequence[str]) -> None:
+def _draw_curves(axes: Axes, panel: Panel) -> None:
     """Draw the curves of a panel, the null, and the threshold below which a reconstruction counts as good."""
-    for (name, curve), colour in zip(panel.lines.items(), colours, strict=False):
+    for (name, curve), colour in zip(panel.lines.items(), PALETTE, strict=False):
         heights = curve.clamp(min=FLOOR * panel.values)
         axes.plot(range(1, len(curve) + 1), heights, color=colour, linewidth=1.5, label=name)
     null = range(1, len(panel.null) + 1), panel.null
@@ -87,12 +87,8 @@ def draw_curves(axes: Axes, panel: Panel, colours: Sequence[str]) -> None:
     axes.axhline(GOOD * panel.values, color=MUTED, linewidth=0.7, linestyle=(0, (6, 3)), label="good below")
     axes.set_yscale("log")
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_color(GRID)
-    axes.tick_params(which="both", color=GRID, labelcolor=MUTED, labelsize=7)
-    axes.grid(axis="y", color=GRID, linewidth=0.6)
+    style_axes(axes)
+    axes.tick_params(which="both", labelsize=7)
 
 
 def _share_legend(figure: Figure, axes: Axes) -> None:

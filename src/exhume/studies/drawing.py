@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from exhume.report.figures import GRID, INK, MUTED, TRAINED, create_axes
+from exhume.report.figures import GRID, INK, MUTED, TRAINED, create_axes, style_axes
 
 PALETTE = (TRAINED, "#3f6a8a", "#7a8b3c", "#8a5a83", "#c28f2c", INK, "#5f8f8a", "#9a4f5f")
 """Colours that differ in lightness as well as hue. Lines beyond the eighth repeat a colour."""
@@ -54,7 +54,11 @@ def dot_rows(
     """Draw one row per name and one dot with its standard deviation per group; hollow dots are published numbers."""
     figure = Figure(figsize=(6.4, 0.5 + 0.42 * len(rows)))
     axes = figure.add_axes((0.24, 0.28 if len(rows) < 5 else 0.16, 0.73, 0.7 if len(rows) < 5 else 0.82))
-    _style(axes)
+    style_axes(axes)
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(left=False)
+    axes.grid(False, axis="y")
+    axes.grid(axis="x", color=GRID, linewidth=0.8)
     for place, (colour, (name, dots)) in enumerate(zip(PALETTE, groups.items(), strict=False)):
         shift = 0.2 * (place - (len(groups) - 1) / 2)
         for row, dot in enumerate(dots):
@@ -71,13 +75,3 @@ def dot_rows(
     axes.set_xlabel(x)
     axes.legend(fontsize=7, frameon=False, loc="lower left", labelcolor=INK)
     return figure
-
-
-def _style(axes: Axes) -> None:
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(GRID)
-    axes.tick_params(which="both", color=GRID, labelcolor=MUTED, labelsize=8, left=False)
-    axes.xaxis.label.set(color=INK, fontsize=9)
-    axes.grid(axis="x", color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)

@@ -214,6 +214,11 @@ def slug(name: str) -> str:
     return "-".join("".join(c if c.isalnum() and c.isascii() else " " for c in name.lower()).split())
 
 
+def without_tensors(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON values of a cell, for ``result.json``."""
+    return {key: value for key, value in cell.items() if not isinstance(value, Tensor)}
+
+
 def read_result(folder: Path | str) -> dict[str, Any]:
     """Read the ``result.json`` of a study."""
     path = Path(folder) / "result.json"

@@ -5,8 +5,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from exhume.report.exhibits import to_pixels
 from exhume.report.figures import HELD_OUT, TRAINED, create_axes
+from exhume.report.gallery import draw_image_rows
 from exhume.studies.buzaglo2023.cases import Plan
 
 EXACTLY = "black"
@@ -37,11 +37,4 @@ def recovery_figure(plan: Plan, rows: Sequence[dict[str, Any]], axis: str) -> Fi
 def gallery_figure(rows: Sequence[dict[str, Any]]) -> Figure:
     """Draw the best matches of the row that recovered most, above the training images."""
     row = max(rows, key=lambda one: one["recovered"])
-    count = len(row["shown"])
-    figure = Figure(figsize=(8.0, 16.0 / max(1, count)))
-    for number, (above, below) in enumerate(zip(row["shown"], row["originals"], strict=True)):
-        for place, image in ((0, above), (1, below)):
-            axes = figure.add_axes((number / count, 0.5 - 0.5 * place, 0.95 / count, 0.48))
-            axes.imshow(to_pixels(image, (0.0, 1.0)), interpolation="nearest")
-            axes.set_axis_off()
-    return figure
+    return draw_image_rows({"reconstructed": row["shown"], "trained on": row["originals"]}, (0.0, 1.0))

@@ -4,12 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import Tensor
-
 from exhume.studies.buzaglo2023.cases import ALL_PIXELS, COLUMNS, LARGE, QUICK, TINY, Case, Plan, measure_plan
 from exhume.studies.buzaglo2023.figures import gallery_figure, recovery_figure
 from exhume.studies.catalogue import Preset
-from exhume.studies.study import Study, StudyResult, StudyRun
+from exhume.studies.study import Study, StudyResult, StudyRun, without_tensors
 
 SHORT: dict[str, Any] = {"candidates": 20, "trials": 2, "restarts": 2, "steps": 400, "within_span": False}
 """Settings of a comparison with networks that show no span and have no closed form."""
@@ -178,7 +176,7 @@ def summarise(plan: Plan, rows: Sequence[dict[str, Any]], axis: str, name: str) 
         table.append((case.label, *(f"{sum(float(row[key]) for row in own) / len(own):.3g}" for key in COLUMNS)))
     best = max(table, key=lambda line: float(line[1]))
     return StudyResult(
-        numbers={"rows": [{key: value for key, value in row.items() if not isinstance(value, Tensor)} for row in rows]},
+        numbers={"rows": [without_tensors(row) for row in rows]},
         figures={name: recovery_figure(plan, rows, axis), f"{name}-gallery": gallery_figure(rows)},
         table=((axis, *COLUMNS.values()), table),
         summary=f"Most images are recovered for {axis} {best[0]}: {best[1]} on average at 1 % FPR (null {best[2]}).",

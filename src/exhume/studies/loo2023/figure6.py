@@ -4,14 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
-
 from exhume.evaluation import find_copies
 from exhume.report.gallery import draw_image_rows
 from exhume.studies.loo2023.distilled_sets import FULL, LAPTOP, METHODS, QUICK_GPU, SMALL, Recipe, train_network
 from exhume.studies.loo2023.observations import Observation
 from exhume.studies.metrics import infinite_width_accuracy, network_accuracy
-from exhume.studies.study import Study, StudyResult, StudyRun
+from exhume.studies.study import Study, StudyResult, StudyRun, without_tensors
 from exhume.studies.tasks import load_task
 
 
@@ -48,7 +46,7 @@ def measure(settings: Few, run: StudyRun) -> StudyResult:
         }
 
     found = run.cell(settings.source, work)
-    numbers = {name: value for name, value in found.items() if not isinstance(value, Tensor)}
+    numbers = without_tensors(found)
     images = {"reconstructed": found["images"], "nearest": found["nearest"]}
     return StudyResult(
         numbers=numbers,

@@ -1,5 +1,6 @@
 """Figure 8 of Loo et al. (2023): attacks on networks trained on distilled sets; Figure S4 is the same at every size."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -98,10 +99,6 @@ def only_rkip_reveals_originals(numbers: Mapping[str, Any]) -> list[Observation]
     return found
 
 
-def _measure_every_size(settings: Sizes, run: StudyRun) -> StudyResult:
-    return measure(settings, run, "figureS4")
-
-
 PRESETS: Mapping[Preset, Sizes] = {
     "smoke": Sizes(sources=("digits",), sizes=(8,), search_steps=10),
     "cpu": Sizes(sources=("digits",), sizes=(20, 50), recipe=LAPTOP),
@@ -116,5 +113,5 @@ EVERY_SIZE: Mapping[Preset, Sizes] = {
 }
 STUDIES = (
     Study(name="figure8", presets=PRESETS, measure=measure),
-    Study(name="figureS4", presets=EVERY_SIZE, measure=_measure_every_size),
+    Study(name="figureS4", presets=EVERY_SIZE, measure=functools.partial(measure, name="figureS4")),
 )

@@ -1,5 +1,6 @@
 """Figures 2, 4 and 5 of Loo et al. (2023), reconstruction curves; and S3, S5 and S6, the same at every size."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -78,12 +79,8 @@ def _figure4(rows: Sequence[Row]) -> list[Observation]:
 
 
 def _figure5(rows: Sequence[Row]) -> list[Observation]:
-    return [more_classes_are_better(rows), *_within_ten(rows)]
-
-
-def _within_ten(rows: Sequence[Row]) -> list[Observation]:
     ten = where(rows, variant=TEN_CLASSES.name)
-    return [smaller_is_easier(ten), wider_resolves_more(ten)]
+    return [more_classes_are_better(rows), smaller_is_easier(ten), wider_resolves_more(ten)]
 
 
 GPU = Effort(steps=4000, precision="tf32", stop_loss=1e-8)
@@ -120,9 +117,7 @@ EVERY_SIZE: Mapping[Preset, Grid] = {
 
 
 def _study(name: str, presets: Mapping[Preset, Grid], variants: Sequence[Variant], observe: Observe) -> Study[Grid]:
-    def measure(grid: Grid, run: StudyRun) -> StudyResult:
-        return measure_curves(grid, run, variants, name, observe)
-
+    measure = functools.partial(measure_curves, variants=variants, name=name, observe=observe)
     return Study(name=name, presets=presets, measure=measure)
 
 

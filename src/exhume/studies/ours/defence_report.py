@@ -5,7 +5,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from exhume.report.figures import GRID, INK, MUTED
+from exhume.report.figures import GRID, style_axes
 from exhume.studies.drawing import PALETTE
 
 
@@ -65,13 +65,8 @@ def defence_figure(results: Mapping[str, Any], size: int) -> Figure:
     shown = {name: result for name, result in results.items() if "skipped" not in result}
     figure = Figure(figsize=(9.2, 5.4))
     axes = figure.add_axes((0.07, 0.1, 0.5, 0.86))
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_color(GRID)
-    axes.tick_params(color=GRID, labelcolor=MUTED, labelsize=8)
-    axes.grid(color=GRID, linewidth=0.6)
-    axes.set_axisbelow(True)
+    style_axes(axes)
+    axes.grid(axis="x", color=GRID, linewidth=0.8)
     axes.set(ylim=(-0.04 * size, 1.04 * size))
     # Ordered from the bottom up, then from left to right, so that the lines to the names hardly cross.
     ordered = sorted(shown.items(), key=lambda item: (item[1]["recovered"], item[1]["accuracy"]))
@@ -87,8 +82,8 @@ def defence_figure(results: Mapping[str, Any], size: int) -> Figure:
             (x, y), (1.06, height), textcoords="axes fraction", fontsize=7.5, color=colour, va="center",
             arrowprops={"arrowstyle": "-", "relpos": (0.0, 0.5), "color": colour, "linewidth": 0.4, "alpha": 0.6},
         )  # fmt: skip
-    axes.set_xlabel("test accuracy, percent", color=INK, fontsize=9)
-    axes.set_ylabel(f"training images recovered at 1 % false positives (rings: certified), of {size}", fontsize=9)
+    axes.set_xlabel("test accuracy, percent")
+    axes.set_ylabel(f"training images recovered at 1 % false positives (rings: certified), of {size}")
     return figure
 
 

@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, UInt8
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from exhume.report.exhibits import to_pixels
 from exhume.report.figures import HELD_OUT, INK, MUTED, TRAINED, style_axes
+from exhume.report.gallery import draw_image_rows
 from exhume.studies.runkel2024.starts import ATTACKS, PARTITION
 
 COLOURS = dict(zip(ATTACKS, (TRAINED, HELD_OUT), strict=True))
@@ -69,32 +68,15 @@ def _by_share(rows: Rows, key: str) -> tuple[list[float], list[float], list[floa
 
 def pictures_figure(rows: Rows, networks: Sequence[str], seed: int) -> Figure:
     """Draw, for every network, the training images above starting points and results."""
-    lines: list[tuple[str, Tensor, str]] = []
+    shown: dict[str, Tensor] = {}
     for network in networks:
         own = [row for row in rows if row["network"] == network and row["seed"] == seed]
-        lines.append((f"{network}: trained on", own[0]["originals"], TRAINED))
+        shown[f"{network}: trained on"] = own[0]["originals"]
         for start in (PARTITION, "0% truth in noise"):
-            same = [row for row in own if row["start"] == start]
-            lines += [(f"start: {start}", row["begun"], INK) for row in same[:1]]
-            lines += [(f"{row['attack']} from it", row["found"][: len(row["begun"])], MUTED) for row in same]
-    rows_of_pixels = [_row(images) for _, images, _ in lines]
-    height, width = rows_of_pixels[0].shape[:2]
-    mosaic = np.concatenate(rows_of_pixels)
-    inches = 5.0 / width
-    figure = Figure(figsize=(7.2, len(mosaic) * inches))
-    axes = figure.add_axes((2.2 / 7.2, 0.0, 5.0 / 7.2, 1.0))
-    axes.imshow(mosaic, interpolation="nearest", aspect="auto")
-    axes.set_axis_off()
-    for place, (name, _, colour) in enumerate(lines):
-        middle = 1 - (place + 0.5) * height / len(mosaic)
-        figure.text(2.1 / 7.2, middle, name, ha="right", va="center", fontsize=7, color=colour)
-    return figure
-
-
-def _row(images: Float[Tensor, "image ..."]) -> UInt8[np.ndarray, "height width rgb"]:
-    """Lay images side by side on a white ground."""
-    tiles = [np.pad(to_pixels(image, (0.0, 1.0)), ((1, 1), (1, 1), (0, 0)), constant_values=255) for image in images]
-    return np.concatenate(tiles, axis=1)
+            for row in (row for row in own if row["start"] == start):
+                shown[f"{network}, start: {start}"] = row["begun"]
+                shown[f"{network}, {row['attack']} from {start}"] = row["found"][: len(row["begun"])]
+    return draw_image_rows(shown, (0.0, 1.0))
 
 
 def landscape_figure(landscapes: Rows, networks: Sequence[str], seed: int) -> Figure:
@@ -108,14 +90,8 @@ def landscape_figure(landscapes: Rows, networks: Sequence[str], seed: int) -> Fi
                 heights = np.array(line) / max(landscape["energies"][f"training set to {PARTITION}"])
                 places = np.linspace(0, 1, len(line))
                 colour = COLOURS[landscape["attack"]]
-                axes.plot(
-                    places,
-                    heights,
-                    style,
-                    color=colour,
-                    linewidth=1.6,
-                    label=f"{landscape['attack']}: {name}",
-                )
+                label = f"{landscape['attack']}: {name}"
+                axes.plot(places, heights, style, color=colour, linewidth=1.6, label=label)
         axes.set_ylim(-0.03, 1.55)  # the legend stands above the lines
         axes.set_title(network, fontsize=9, color=INK)
         axes.set_xlabel("place on the line")
@@ -137,15 +113,9 @@ def certificate_figure(proofs: Mapping[str, Any]) -> Figure:
             (~truth & own, INK, "D", "plausible, from own images"),
         )
         for which, colour, marker, name in kinds:
+            agreement = points["agreement"][which]
             axes.scatter(
-                points["agreement"][which],
-                heights[which],
-                s=9,
-                marker=marker,
-                color=colour,
-                alpha=0.6,
-                linewidths=0,
-                label=name,
+                agreement, heights[which], s=9, marker=marker, color=colour, alpha=0.6, linewidths=0, label=name
             )
         axes.set_yscale("log")
         axes.set_xlabel("agreement of restarts")

@@ -71,7 +71,7 @@ class Starts:
     """Number of descent steps from the released weights before the distance is taken, for non-convex networks."""
 
 
-def count_cells(settings: Starts) -> int:
+def count_start_cells(settings: Starts) -> int:
     """Return the number of cells of the measurement."""
     starts = len(settings.shares) + len(settings.partition_shares)
     return len(settings.networks) * settings.seeds * (1 + len(ATTACKS) * (starts + 1))
@@ -188,6 +188,7 @@ def attack_from(
     begun = start.draw(view, labels, torch.Generator().manual_seed(seed))
     scale = UnitScale.of(data)
     problem = used.problem(view, labels)
+    originals = ground_truth(data).draw(view, labels, torch.Generator())
     return {
         "objective": found.diagnostics["parameter_distance"],
         "parameter_distance": rest_distance(view, problem, found.inputs, settings.rest_steps),
@@ -200,12 +201,7 @@ def attack_from(
         "outcome": found.outcome.value,
         "attack_seconds": found.seconds,
         "found": found.inputs,
-    } | ({} if seed != run.seed else {"begun": begun[:SHOWN], "originals": _originals(data, view, labels)})
-
-
-def _originals(data: Dataset, view: AttackerView, labels: Tensor) -> Tensor:
-    """Return the training images that correspond to the first candidates."""
-    return ground_truth(data).draw(view, labels, torch.Generator())[:SHOWN]
+    } | ({} if seed != run.seed else {"begun": begun[:SHOWN], "originals": originals[:SHOWN]})
 
 
 def rest_distance(

@@ -10,21 +10,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import Tensor
-
 from exhume.studies.metrics import mean_and_std
 from exhume.studies.runkel2024 import figures
-from exhume.studies.runkel2024.starts import (
-    ATTACKS,
-    PARTITION,
-    Network,
-    Starts,
-    count_cells,
-    measure_starts,
-)
-from exhume.studies.runkel2024.verdicts import Task, Verdicts, measure_verdicts
-from exhume.studies.runkel2024.verdicts import count_cells as count_verdict_cells
-from exhume.studies.study import Study, StudyResult, StudyRun
+from exhume.studies.runkel2024.starts import ATTACKS, PARTITION, Network, Starts, count_start_cells, measure_starts
+from exhume.studies.runkel2024.verdicts import Task, Verdicts, count_verdict_cells, measure_verdicts
+from exhume.studies.study import Study, StudyResult, StudyRun, without_tensors
 
 MEASURES = ("parameter_distance", "parameter_distance_of_start", "to_train", "to_stranger", "to_start", "true")
 
@@ -42,15 +32,15 @@ class Uncertainty:
 
 def measure(settings: Uncertainty, run: StudyRun) -> StudyResult:
     """Measure what starting points are worth, then how well an attacker can judge."""
-    run.cells = count_cells(settings.starts) + count_verdict_cells(settings.verdicts)
+    run.cells = count_start_cells(settings.starts) + count_verdict_cells(settings.verdicts)
     rows, landscapes = measure_starts(settings.starts, run)
     judged = measure_verdicts(settings.verdicts, run)
     networks = [network.label for network in settings.starts.networks]
     means = average_over_seeds(rows)
     numbers = {
         "starts": means,
-        "start_rows": [_without_tensors(row) for row in rows],
-        "landscapes": [_without_tensors(landscape) for landscape in landscapes],
+        "start_rows": [without_tensors(row) for row in rows],
+        "landscapes": [without_tensors(landscape) for landscape in landscapes],
         "claims": check_claims(means, landscapes, networks),
         "proofs": {source: _without(found, DRAWN) for source, found in judged["proofs"].items()},
         "beliefs": [_without(found, DRAWN) for found in judged["beliefs"]],
@@ -108,10 +98,6 @@ def check_claims(
                 }
             )
     return found
-
-
-def _without_tensors(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if not isinstance(value, Tensor)}
 
 
 def _without(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:

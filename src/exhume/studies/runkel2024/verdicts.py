@@ -82,7 +82,7 @@ WAYS = (
 """The confidence of max-margin *is* the agreement of its restarts, which it pools by itself."""
 
 
-def count_cells(settings: Verdicts) -> int:
+def count_verdict_cells(settings: Verdicts) -> int:
     """Return the number of cells of the measurement."""
     return len(settings.tasks) * (settings.victims + settings.plausible + settings.final_only)
 
