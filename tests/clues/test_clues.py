@@ -16,7 +16,13 @@ from exhume.models.mlp import MLP
 from exhume.records import AttackerView
 from tests.attacks.gates.victims import draw, view_of
 
-COMPUTED = ("read_first_layer", "find_subspace", "span_of_final_weights", "upper_layers_look_random")
+COMPUTED = (
+    "read_first_layer",
+    "find_subspace",
+    "span_of_final_weights",
+    "upper_layers_look_random",
+    "degree_of_homogeneity",
+)
 
 
 @pytest.fixture(scope="module")

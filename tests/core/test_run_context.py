@@ -22,7 +22,7 @@ def test_reports_reach_the_callback_and_stop_after_the_deadline() -> None:
 
 def test_the_deadline_survives_another_callback() -> None:
     with pytest.raises(OutOfTime):
-        RunContext.start(seconds=-1.0).with_progress(lambda *_: None).report("search", 1, 2)
+        RunContext.start(seconds=-1.0, progress=lambda *_: None).report("search", 1, 2)
 
 
 def test_parts_have_checkpoint_files_and_randomness_of_their_own(tmp_path: Path) -> None:

@@ -30,3 +30,14 @@ def test_each_example_knows_its_nearest_candidate_and_each_candidate_its_nearest
     torch.testing.assert_close(
         comparison.example_distances(candidates, data.train.inputs, scale), beside.example_distances
     )
+
+
+def test_equal_examples_that_a_candidate_meets_are_infinitely_far():
+    data = make_data((30,), 5)
+    scale = UnitScale.of(data)
+    examples = torch.cat([data.train.inputs, data.train.inputs[:1]])
+    ratios = comparison.relative_distances(data.train.inputs[:2], examples, scale)
+    assert ratios.isinf().tolist() == [True, False, False, False, False, True]
+    assert float(ratios[1]) == 0.0
+    others = squared_distances(scale(examples[2:5]), scale(data.train.inputs[:2])).amin(1)
+    torch.testing.assert_close(ratios[2:5], others / comparison.neighbour_distances(examples, scale)[2:5])

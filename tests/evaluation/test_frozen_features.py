@@ -9,7 +9,7 @@ import exhume
 from exhume.attacks import GateCertificate
 from exhume.core.errors import DataError
 from exhume.evaluation import evaluate
-from exhume.evaluation.frozen_features import as_layer_inputs, layer_inputs
+from exhume.evaluation.frozen_features import as_layer_inputs, features_of
 from tests.auditing.audited_networks import digits, trained_above_frozen_features
 
 
@@ -26,10 +26,10 @@ def test_evaluate_and_audit_agree_on_frozen_features() -> None:
     assert 0 <= evaluated.network["test_accuracy"] <= 1
 
 
-def test_layer_inputs_are_what_the_lower_layers_compute() -> None:
+def test_features_are_what_the_lower_layers_compute() -> None:
     view, inputs = trained_above_frozen_features(), digits().train.inputs
     weight, bias = view.final["1.weight"], view.final["1.bias"]
-    assert torch.allclose(layer_inputs(view, "3", inputs), torch.tanh(inputs.flatten(1) @ weight.T + bias), atol=1e-6)
+    assert torch.allclose(features_of(view, "3", inputs), torch.tanh(inputs.flatten(1) @ weight.T + bias), atol=1e-6)
     nothing = replace(digits(), holdout=replace(digits().holdout, inputs=inputs[:0], labels=torch.zeros(0).long()))
     assert as_layer_inputs(nothing, view, "3").holdout.inputs.shape == (0, 100)
 

@@ -42,3 +42,13 @@ def test_the_offset_is_subtracted_for_the_network() -> None:
     assert data.input_shape == (2, 3)
     torch.testing.assert_close(data.to_model(data.train.inputs), data.train.inputs - 0.25)
     assert make_dataset(2).to_model(data.train.inputs) is data.train.inputs
+
+
+def test_chosen_examples_keep_their_labels_and_soft_targets() -> None:
+    split = Split(inputs=torch.arange(8.0).reshape(4, 2), labels=torch.arange(4), targets=torch.arange(4.0)[:, None])
+    for chosen, places in ((torch.tensor([2, 0]), [2, 0]), (slice(3), [0, 1, 2]), (slice(0), [])):
+        taken = split.take(chosen)
+        assert taken.labels.tolist() == places
+        assert torch.equal(taken.inputs, split.inputs[places])
+        assert taken.targets is not None
+        assert taken.targets[:, 0].tolist() == places

@@ -5,7 +5,7 @@ import torch
 
 from exhume.core.errors import ExhumeError
 from exhume.records import Dataset, Split
-from exhume.training.losses import LOSSES
+from exhume.training.losses import LOSSES, margin_directions
 
 
 def task(classes: int, targets: torch.Tensor | None = None) -> Dataset:
@@ -84,3 +84,22 @@ def test_soft_targets_replace_labels_where_they_make_sense():
     signed = task(2, torch.linspace(-1, 1, 6)[:, None])
     with pytest.raises(ExhumeError, match="not probabilities; train with mse, not bce"):
         LOSSES["bce"].targets(signed, signed.train)
+
+
+def margin(outputs, label):
+    if len(outputs) == 1:
+        return (2 * label - 1) * outputs[0]
+    others = torch.cat([outputs[:label], outputs[label + 1 :]])
+    return outputs[label] - others.max()
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 4])
+def test_margin_directions_are_gradients_of_margins(outputs):
+    values, labels = (
+        torch.randn(6, outputs, generator=torch.Generator().manual_seed(0), dtype=torch.float64),
+        torch.arange(6) % max(2, outputs),
+    )
+    slow = torch.stack(
+        [torch.func.grad(margin)(row, label) for row, label in zip(values, labels.tolist(), strict=True)]
+    )
+    torch.testing.assert_close(margin_directions(values, labels), slow)

@@ -67,7 +67,7 @@ class Restarted(Attack):
         seeds = torch.randint(2**62, (self.times,), generator=context.generator).tolist()
         groups = _split(seeds, self._runs_at_once(view))
         parts = [
-            context.part(str(number + 1)).with_progress(_report_part(context.progress, number, len(groups)))
+            replace(context.part(str(number + 1)), progress=_report_part(context.progress, number, len(groups)))
             for number in range(len(groups))
         ]
         found: list[Reconstruction] = []

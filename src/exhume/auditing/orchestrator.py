@@ -179,7 +179,8 @@ def run_attacks(
             assessments.append(replace(one, fate=skipped))
             continue
         seconds = budget.seconds_left()
-        if is_auto and one.applies is Applicability.WITH_CAVEATS and _any_applies(planned[number + 1 :]):
+        others_apply = any(other.applies is not Applicability.DOES_NOT for other in planned[number + 1 :])
+        if is_auto and one.applies is Applicability.WITH_CAVEATS and others_apply:
             seconds /= 2  # it may fail, so the attacks after it get a share
         try:
             found[one.attack] = run_one(one.attack, attacks[one.attack], seconds)
@@ -199,10 +200,6 @@ def run_attacks(
         else:
             assessments.append(replace(one, fate=RAN))
     return found, tuple(assessments)
-
-
-def _any_applies(assessments: Sequence[Assessment]) -> bool:
-    return any(one.applies is not Applicability.DOES_NOT for one in assessments)
 
 
 def _why_skipped(one: Assessment, found: Mapping[str, Reconstruction]) -> str | None:

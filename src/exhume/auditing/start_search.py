@@ -73,7 +73,8 @@ def find_seed(
         raise ExhumeError("A search for the initial weights needs at least one seed.")
     first = build(wanted[0])
     _check_fit(view.final, first)
-    drawn = _drawn(first, build(wanted[0] + 1))
+    second = build(wanted[0] + 1)
+    drawn = {name for name in first if not torch.equal(first[name], second[name])}
     if not drawn:
         raise WeightsError("The weights of the model do not depend on the seed; its factory must draw them from torch.")
     sampled = Resemblance.of(view.final, drawn, most=SAMPLED_WEIGHTS)
@@ -184,11 +185,6 @@ def _candidate(
         rank=None if subspace is None else subspace.rank,
         full_rank=None if subspace is None else min(subspace.layer.change.shape),
     )
-
-
-def _drawn(first: Weights, second: Weights) -> set[str]:
-    """Return the names of weights that depend on the seed."""
-    return {name for name in first if not torch.equal(first[name], second[name])}
 
 
 def _shared(final: Weights, base: Weights) -> set[str]:

@@ -16,6 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from exhume.clues.first_layer import FirstLayer, read_first_layer
+from exhume.clues.homogeneity import degree_of_homogeneity
 from exhume.clues.span import span_of_final_weights
 from exhume.clues.start_noise import upper_layers_look_random
 from exhume.clues.subspace import InputSubspace, find_subspace
@@ -101,6 +102,12 @@ class Clues:
     def upper_layers_look_random(self) -> bool:
         """Whether the layers between the first and the last still show their random start and the first does not."""
         return upper_layers_look_random([name for name, _ in self.view.model.named_parameters()], self.view.final)
+
+    @property
+    @_once
+    def degree_of_homogeneity(self) -> int | None:
+        """The ``L`` of ``f(cθ; x) = c^L·f(θ; x)`` for ``c > 0``; None where the network is not homogeneous."""
+        return degree_of_homogeneity(self.view)
 
     @property
     @_once

@@ -5,7 +5,7 @@ inside the span of its inputs: ``[ΔW; Δb] = Σ_i [x_i; 1] γ_iᵀ``. The other
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -55,10 +55,6 @@ class FirstLayer:
         """The number of values in one input of the layer."""
         return self.before.shape[1] - int(self.has_bias)
 
-    def with_decay_factor(self, factor: float) -> "FirstLayer":
-        """Return the same layer with another weight-decay factor."""
-        return replace(self, decay_factor=factor)
-
 
 def read_first_layer(view: AttackerView) -> FirstLayer:
     """Read the first trained layer off a view.
@@ -103,22 +99,26 @@ def _weights_with_bias(weights: Weights, step: Step, changed: set[str]) -> Tenso
 def _reads_input(view: AttackerView, step: Step) -> bool:
     """Check with a probe whether the layer's input is the raw network input."""
     probe = torch.arange(1.0, view.input_size + 1).reshape(1, *view.input_shape)
+    seen = layer_inputs(view.module(view.final).float().cpu(), step.name, probe)
+    return seen.numel() == probe.numel() and torch.equal(seen.flatten(), probe.flatten())
+
+
+def layer_inputs(model: nn.Module, layer: str, inputs: Float[Tensor, "example ..."]) -> Float[Tensor, "..."]:
+    """Return what a layer reads when ``model`` is called with network inputs."""
     seen: list[Tensor] = []
-    model = view.module(view.final).float().cpu()
-    layer = model.get_submodule(step.name) if step.name else model
-    handle = layer.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0].detach()))
+    handle = model.get_submodule(layer).register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
     try:
         with torch.no_grad():
-            model(probe)
+            model(inputs)
     finally:
         handle.remove()
-    return seen[0].numel() == probe.numel() and torch.equal(seen[0].flatten(), probe.flatten())
+    return seen[0]
 
 
 def backward_signals(view: AttackerView, weights: Weights, layer: FirstLayer) -> Signals:
     """Return the function from the layer's pre-activations to the gradients of the outputs, for any layers above."""
     model = view.module({name: w.double() if w.is_floating_point() else w for name, w in weights.items()})
-    module: nn.Module = model.get_submodule(layer.name) if layer.name else model
+    module = model.get_submodule(layer.name)
 
     def signals(activity: Tensor) -> Tensor:
         leaf = activity.detach().to(next(model.parameters()).dtype).requires_grad_()

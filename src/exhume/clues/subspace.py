@@ -7,7 +7,7 @@ factor, which is estimated first.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float
@@ -77,7 +77,7 @@ def find_subspace(layer: FirstLayer) -> InputSubspace:
     subspace = measure_rank(layer)
     # What weight decay leaves of the initial weights can have a gap of its own, but is far larger than rounding.
     if subspace is None or not subspace.is_clear or _relative_noise(subspace.noise, layer) > ROUNDING:
-        decayed = measure_rank(layer.with_decay_factor(weight_decay_factor(layer)))
+        decayed = measure_rank(replace(layer, decay_factor=weight_decay_factor(layer)))
         if decayed is not None and (subspace is None or decayed.gap > subspace.gap):
             subspace = decayed
     if subspace is None:

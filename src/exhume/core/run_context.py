@@ -74,10 +74,6 @@ class RunContext:
             checkpoint=None if file is None else file.with_name(f"{file.stem}-{name}{file.suffix}"),
         )
 
-    def with_progress(self, progress: Progress) -> "RunContext":
-        """Return the same context with another progress callback; the deadline stays."""
-        return replace(self, progress=progress)
-
     def saved(self, kind: str, about: Mapping[str, Any], *tensors: Tensor) -> Checkpoint | None:
         """Return the checkpoint of work that ``about`` and ``tensors`` identify; None where nothing is saved."""
         return None if self.checkpoint is None else Checkpoint(self.checkpoint, fingerprint(about, *tensors), kind)

@@ -161,7 +161,7 @@ def _files_in(folder: Path, known: FileSource) -> dict[str, Path]:
     spellings = (
         (file, folder / (spelling + packed))
         for file in wanted
-        for spelling in _spellings(file)
+        for spelling in (file, file.replace("-idx", ".idx"))  # mirrors of MNIST write train-images.idx3-ubyte
         for packed in ("", ".gz")
     )
     found: dict[str, Path] = {}
@@ -169,11 +169,6 @@ def _files_in(folder: Path, known: FileSource) -> dict[str, Path]:
         if file not in found and path.is_file():
             found[file] = path
     return found
-
-
-def _spellings(file: str) -> tuple[str, ...]:
-    """Return the usual spellings of a file name; some mirrors of MNIST write ``train-images.idx3-ubyte``."""
-    return (file, file.replace("-idx", ".idx"))
 
 
 def _availability(name: str, known: BundledSource | FileSource, data_dir: Path | str | None) -> Availability:

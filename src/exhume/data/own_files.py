@@ -52,11 +52,10 @@ def read_own_files(
         Split(inputs=inputs, labels=_indices(labels, classes, len(inputs), path))
         for path, (inputs, labels) in zip(files, read, strict=True)
     ]
-    nothing = Split(inputs=splits[0].inputs[:0], labels=splits[0].labels[:0])
     return Dataset(
         name=train.stem,
         train=splits[0],
-        holdout=splits[1] if holdout is not None else nothing,
+        holdout=splits[1] if holdout is not None else splits[0].take(slice(0)),
         classes=classes,
         bounds=bounds,
         offset=offset,

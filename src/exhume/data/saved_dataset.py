@@ -51,8 +51,7 @@ def read_saved_dataset(path: Path, *, test: int | None = None, **redraw: Any) ->
         return data if test != 0 else replace(data, test=None)
     if test > len(data.test):
         raise DataError(f"{path} has {count_noun(len(data.test), 'test example')}, not {test}; ask for fewer.")
-    fewer = Split(inputs=data.test.inputs[:test], labels=data.test.labels[:test])
-    return replace(data, test=fewer if test else None)
+    return replace(data, test=data.test.take(slice(test)) if test else None)
 
 
 def _check(split: Split, data: Dataset, where: str) -> None:

@@ -72,8 +72,9 @@ class PredictionLoss:
 class EmbeddingLoss:
     """``½·‖Σ_T α_i k(x_i, ·) − Σ_S a_j k(x_j, ·)‖²``: the reconstruction loss (Loo et al. 2023, section 5).
 
-    By their Theorem 2 it is half the sum of a label term, ``‖y_T − K_TS a‖²`` in the norm of ``K_TT⁻¹``, and a variance
-    term (:func:`label_and_variance_terms`); so its minima predict the labels *and* lie near the training data.
+    By their Theorem 2 it is half the sum of a label term, ``‖y_T − K_TS a‖²`` in the norm of ``K_TT⁻¹``, and the
+    variance of the distilled points given the training points; so its minima predict the labels *and* lie near the
+    training data.
     """
 
     duals: Float[Tensor, "example output"]
@@ -106,22 +107,3 @@ def _gradient_through_duals(by_targets: Targets, duals: Targets, jitter: float) 
     slope = -0.5 * (outer + outer.T)
     slope.diagonal().sub_(jitter / len(outer) * outer.trace())
     return slope
-
-
-def label_and_variance_terms(
-    train_kernel: Float[Tensor, "example example"],
-    across: Across,
-    within: Within,
-    answers: Float[Tensor, "example output"],
-    targets: Targets,
-) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Return the two terms of Theorem 2 of Loo et al. (2023), whose sum is the squared distance of embeddings.
-
-    The label term ``‖y_T − K_TS K_SS⁻¹ y_S‖²`` in the norm of ``K_TT⁻¹``, and ``y_Sᵀ K_SS⁻¹ (K_SS − K_ST K_TT⁻¹ K_TS)
-    K_SS⁻¹ y_S``, the conditional variance of the distilled points given the training points. Use float64.
-    """
-    duals = torch.linalg.solve(within, targets)
-    errors = answers - across.T @ duals
-    label = (errors * torch.linalg.solve(train_kernel, errors)).sum()
-    variance = (duals * ((within - across @ torch.linalg.solve(train_kernel, across.T)) @ duals)).sum()
-    return label, variance

@@ -13,7 +13,7 @@ few groups are available to measure it.
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -117,7 +117,7 @@ def learn_belief(
         total=torch.tensor([total for _, total, _ in blocks]),
     )
     design = 1.0 if groups is None else design_effect(plain.probability(scores), truth, groups)
-    return Belief(cuts=plain.cuts, true=plain.true, total=plain.total, design=design)
+    return replace(plain, design=design)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,14 +208,14 @@ def reliability(
     return Reliability(bins=tuple(found))
 
 
-def interval(true: int, total: int, design: float = 1.0, level: float = LEVEL) -> tuple[float, float]:
+def interval(true: int, total: int, design: float = 1.0) -> tuple[float, float]:
     """Return the exact (Clopper–Pearson) error bar of a fraction, with counts divided by the design effect.
 
     >>> low, high = interval(0, 10)
     >>> round(low, 3), round(high, 3)
     (0.0, 0.308)
     """
-    hits, misses, tail = true / design, (total - true) / design, (1 - level) / 2
+    hits, misses, tail = true / design, (total - true) / design, (1 - LEVEL) / 2
     low = float(betaincinv(hits, misses + 1, tail)) if true > 0 else 0.0
     high = float(betaincinv(hits + 1, misses, 1 - tail)) if true < total else 1.0
     return low, high

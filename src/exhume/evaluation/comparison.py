@@ -80,6 +80,17 @@ def neighbour_distances(examples: Float[Tensor, "example ..."], scale: UnitScale
     return torch.cat(slices)
 
 
+def relative_distances(
+    candidates: Float[Tensor, "candidate ..."], examples: Float[Tensor, "example ..."], scale: UnitScale
+) -> Float[Tensor, " example"]:
+    """Return the squared distance from each example to the nearest candidate, relative to the nearest other example.
+
+    It is infinite for two equal examples that a candidate meets: which one was recovered is undecided.
+    """
+    ratios = example_distances(candidates, examples, scale) / neighbour_distances(examples, scale)
+    return ratios.nan_to_num(torch.inf)
+
+
 def _nearest(distances: Float[Tensor, "row column"]) -> Int[Tensor, " column"]:
     """Return for each column the row of its smallest finite value, or -1 where there is none."""
     if len(distances) == 0:

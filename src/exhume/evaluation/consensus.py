@@ -20,7 +20,6 @@ from exhume.records.comparison import GOOD
 from exhume.records.record import Bounds
 
 Kind = Literal["agreement", "residual", "confidence", "certificate"]
-KINDS: tuple[Kind, ...] = ("agreement", "residual", "confidence", "certificate")
 ERROR_RATE = 0.01
 """Largest accepted rate of wrong claims of membership."""
 CERTIFICATE_ERROR = 1e-3

@@ -19,7 +19,7 @@ from exhume.core.errors import DataError
 from exhume.core.json_values import to_json_value
 from exhume.core.text import count_noun
 from exhume.evaluation.calibration import calibrate, recovered
-from exhume.evaluation.comparison import compare, example_distances, neighbour_distances
+from exhume.evaluation.comparison import compare, relative_distances
 from exhume.evaluation.distances import UnitScale
 from exhume.records import Calibration, Dataset, Split
 from exhume.records.comparison import GOOD
@@ -141,8 +141,7 @@ def find_copies(distilled: Dataset, data: Dataset) -> Copies:
     scale = UnitScale.of(data)
     made, size = distilled.train.inputs, len(data.train)
     examples = torch.cat([data.train.inputs, data.holdout.inputs])
-    ratios = example_distances(made, examples, scale) / neighbour_distances(examples, scale)
-    ratios = ratios.nan_to_num(torch.inf)  # 0/0: of two equal examples it is undecided which one was copied
+    ratios = relative_distances(made, examples, scale)
     trained, held_out = ratios[:size], ratios[size:]
     mean = scale(examples).mean(0)
     ours, control = (

@@ -14,7 +14,7 @@ from exhume.evaluation.comparison import compare, example_distances, neighbour_d
 from exhume.evaluation.distances import UnitScale
 from exhume.evaluation.frozen_features import in_units_of
 from exhume.evaluation.network import network_findings, threat_model
-from exhume.records import AttackerView, Comparison, Dataset, Evaluation, Reconstruction, Split, Victim, count_outputs
+from exhume.records import AttackerView, Comparison, Dataset, Evaluation, Reconstruction, Victim, count_outputs
 from exhume.records.comparison import GOOD
 from exhume.version import __version__
 
@@ -62,8 +62,7 @@ def evaluate(
     examples = torch.cat([seen.train.inputs, seen.holdout.inputs])
     # The curve is compared with one of the same length; the ranks may use every held-out example.
     distances = example_distances(found.inputs, examples, scale)
-    ratios = distances / neighbour_distances(examples, scale)
-    ratios = ratios.nan_to_num(torch.inf)  # 0/0: of two equal examples it is undecided which one was recovered
+    ratios = (distances / neighbour_distances(examples, scale)).nan_to_num(torch.inf)  # see relative_distances
     size = len(seen.train)
     return Evaluation(
         **about,
@@ -72,7 +71,7 @@ def evaluate(
         features=seen.features,
         bounds=seen.bounds,
         train=train,
-        holdout=compare(found.inputs, _first(seen.holdout, size), scale, matching),
+        holdout=compare(found.inputs, seen.holdout.take(slice(size)), scale, matching),
         calibration=calibrate(distances[:size], distances[size:]),
         relative=calibrate(ratios[:size], ratios[size:]),
         confidence_auc=_confidence_auc(found, train),
@@ -86,10 +85,6 @@ def _confidence_auc(found: Reconstruction, train: Comparison) -> float | None:
         return None
     # auc counts small values as positive, so the more confident must come out smaller
     return auc(-found.confidence[is_good], -found.confidence[~is_good])
-
-
-def _first(split: Split, count: int) -> Split:
-    return Split(inputs=split.inputs[:count], labels=split.labels[:count])
 
 
 def _finite(values: Mapping[str, float]) -> dict[str, float]:

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from exhume.clues.clues import clues_of
+from exhume.clues.first_layer import layer_inputs
 from exhume.core.errors import DataError, Refusal
 from exhume.records import AttackerView, Dataset, Reconstruction, Split
 
@@ -36,7 +36,7 @@ def as_layer_inputs(data: Dataset, view: AttackerView, layer: str) -> Dataset:
     """Return the data as inputs of a layer of the network, flat and without a range."""
 
     def to_features(split: Split) -> Split:
-        return replace(split, inputs=layer_inputs(view, layer, split.inputs))
+        return replace(split, inputs=features_of(view, layer, split.inputs))
 
     return replace(
         data,
@@ -50,19 +50,12 @@ def as_layer_inputs(data: Dataset, view: AttackerView, layer: str) -> Dataset:
     )
 
 
-def layer_inputs(
+def features_of(
     view: AttackerView, layer: str, inputs: Float[Tensor, "example ..."]
 ) -> Float[Tensor, "example feature"]:
-    """Return what a layer of the released network reads for these inputs."""
-    model = view.module(view.final)
+    """Return what a layer of the released network reads for inputs in pixel units, flat."""
     like = next(weight for weight in view.final.values() if weight.is_floating_point())
     # Not every network takes an empty batch; one example in its place tells the number of features.
     batch = inputs if len(inputs) else inputs.new_zeros(1, *view.input_shape)
-    seen: list[Tensor] = []
-    handle = model.get_submodule(layer).register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
-    try:
-        with torch.no_grad():
-            model(view.to_model(batch.to(like)))
-    finally:
-        handle.remove()
-    return seen[0].reshape(len(batch), -1)[: len(inputs)].cpu().to(inputs.dtype)
+    seen = layer_inputs(view.module(view.final), layer, view.to_model(batch.to(like)))
+    return seen.reshape(len(batch), -1)[: len(inputs)].cpu().to(inputs.dtype)

@@ -2,9 +2,10 @@
 
 import copy
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from exhume.models.tangent import add_all, jacobian_vector_product
 
 
 class Linearised(nn.Module):
@@ -12,6 +13,7 @@ class Linearised(nn.Module):
 
     ``start`` holds ``θ0``, which never changes; the parameters of ``module`` are ``θ`` and train as usual.
 
+    >>> import torch
     >>> lazy = Linearised(nn.Linear(2, 1))
     >>> torch.equal(lazy(torch.ones(3, 2)), lazy.module(torch.ones(3, 2)))
     True
@@ -24,11 +26,6 @@ class Linearised(nn.Module):
 
     def forward(self, inputs: Float[Tensor, "example ..."]) -> Float[Tensor, "example ..."]:
         """Return the expansion at ``inputs``."""
-        start = {name: weight.detach() for name, weight in self.start.named_parameters()}
+        start = dict(self.start.state_dict())
         change = {name: weight - start[name] for name, weight in self.module.named_parameters()}
-
-        def outputs(weights: dict[str, Tensor]) -> Tensor:
-            return torch.func.functional_call(self.start, weights, (inputs,))  # type: ignore[no-any-return]
-
-        pushed: tuple[Tensor, ...] = torch.func.jvp(outputs, (start,), (change,))
-        return pushed[0] + pushed[1]
+        return add_all(jacobian_vector_product(self.start, start, inputs, change))

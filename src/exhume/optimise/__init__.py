@@ -3,14 +3,12 @@
 from exhume.optimise.adam import Adam, Decay
 from exhume.optimise.loop import Objective, minimise, minimise_together
 from exhume.optimise.outcomes import Minimum, Variables
-from exhume.optimise.runs import RunsObjective
 
 __all__ = [
     "Adam",
     "Decay",
     "Minimum",
     "Objective",
-    "RunsObjective",
     "Variables",
     "minimise",
     "minimise_together",

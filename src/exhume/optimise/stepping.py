@@ -5,7 +5,6 @@ from contextlib import contextmanager
 
 import torch
 
-from exhume.optimise.precision import tf32_products
 from exhume.optimise.runs import Runs
 
 WARM_UP_STEPS = 3
@@ -58,3 +57,22 @@ def _record(runs: Runs) -> "torch.cuda.CUDAGraph | None":
         torch.cuda.synchronize()
         return None
     return graph
+
+
+@contextmanager
+def tf32_products(allowed: bool) -> Iterator[None]:
+    """Allow or forbid, inside the context, that a GPU rounds the factors of float32 matrix products to TF32.
+
+    >>> before = torch.backends.cuda.matmul.allow_tf32
+    >>> with tf32_products(True):
+    ...     torch.backends.cuda.matmul.allow_tf32
+    True
+    >>> torch.backends.cuda.matmul.allow_tf32 == before
+    True
+    """
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before

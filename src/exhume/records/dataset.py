@@ -21,6 +21,11 @@ class Split(Record):
     def __len__(self) -> int:
         return len(self.inputs)
 
+    def take(self, chosen: "slice | Tensor") -> "Split":
+        """Return the chosen examples."""
+        targets = None if self.targets is None else self.targets[chosen]
+        return Split(inputs=self.inputs[chosen], labels=self.labels[chosen], targets=targets)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Dataset(Record):

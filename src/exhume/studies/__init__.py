@@ -3,6 +3,6 @@
 Importing this package is cheap: a study's module is imported when the study is read from :data:`STUDIES`.
 """
 
-from exhume.studies.catalogue import MAIN_PAPER, STUDIES, Preset, choose_studies
+from exhume.studies.catalogue import MAIN_PAPER, STUDIES, choose_studies
 
-__all__ = ["MAIN_PAPER", "STUDIES", "Preset", "choose_studies"]
+__all__ = ["MAIN_PAPER", "STUDIES", "choose_studies"]

@@ -1,11 +1,11 @@
 """The list of studies: names, one-line descriptions and modules, readable without importing any of the studies."""
 
-import difflib
 import importlib
 from collections.abc import Collection, Iterator, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from exhume.core.errors import ExhumeError
+from exhume.core.settings_from_text import suggest
 
 if TYPE_CHECKING:
     from exhume.studies.study import Study
@@ -164,9 +164,7 @@ def choose_studies(words: Sequence[str], known: Collection[str]) -> list[str]:
         elif (name := by_spelling.get(_normalise(word))) is not None:
             chosen.append(name)
         else:
-            close = difflib.get_close_matches(word, known, n=1)
-            hint = f"did you mean {close[0]}" if close else f"there are {', '.join(known) or 'none'}"
-            raise ExhumeError(f"There is no study {word!r}; {hint}.")
+            raise ExhumeError(f"There is no study {word!r}; {suggest(word, known)}.")
     return list(dict.fromkeys(chosen))
 
 

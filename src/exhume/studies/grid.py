@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from exhume.attacks.attack import Attack
 from exhume.attacks.weight_difference.weight_difference import Precision, WeightDifference
 from exhume.studies.study import StudyRun
 from exhume.studies.tasks import first_available
@@ -63,6 +64,31 @@ class Effort:
             base, candidates=max(1, round(self.candidates * size)), steps=self.steps, precision=self.precision
         )
 
+    def trial(
+        self,
+        source: str,
+        size: int,
+        width: int,
+        seed: int,
+        *,
+        variant: Variant = STANDARD,
+        attack: Attack | None = None,
+        pictures: int = 0,
+    ) -> Trial:
+        """Return a trial of a variant of training; None: with the attack of this effort."""
+        return Trial(
+            source=source,
+            size=size,
+            width=width,
+            attack=self.attack(size, linearised=variant.linearised) if attack is None else attack,
+            ten_classes=variant.ten_classes,
+            linearised=variant.linearised,
+            stop_loss=self.stop_loss if variant.stop_loss is None else variant.stop_loss,
+            schedule=self.schedule,
+            seed=seed,
+            pictures=pictures,
+        )
+
 
 PAPER = Effort(steps=80_000, stop_loss=1e-10, schedule="paper", published=True)
 """The setting of Loo et al. (2023): a million small steps of training, 80 000 of attack."""
@@ -85,29 +111,14 @@ def run_grid(grid: Grid, variants: Sequence[Variant], run: StudyRun) -> list[Row
     """Run every trial of a grid."""
     run.cells += len(grid.sources) * len(grid.sizes) * len(grid.widths) * len(variants) * grid.splits
     return [
-        _row(grid, variant, run, first_available(source), size, width, run.seed + split)
-        for source in grid.sources
+        {"source": source, "variant": variant.name, "size": size, "width": width, "seed": seed}
+        | grid.effort.trial(source, size, width, seed, variant=variant).run(run)
+        for source in map(first_available, grid.sources)
         for size in grid.sizes
-        for split in range(grid.splits)
+        for seed in range(run.seed, run.seed + grid.splits)
         for variant in variants
         for width in grid.widths
     ]
-
-
-def _row(grid: Grid, variant: Variant, run: StudyRun, source: str, size: int, width: int, seed: int) -> Row:
-    trial = Trial(
-        source=source,
-        size=size,
-        width=width,
-        attack=grid.effort.attack(size, linearised=variant.linearised),
-        ten_classes=variant.ten_classes,
-        linearised=variant.linearised,
-        stop_loss=grid.effort.stop_loss if variant.stop_loss is None else variant.stop_loss,
-        schedule=grid.effort.schedule,
-        seed=seed,
-    )
-    labels = {"source": source, "variant": variant.name, "size": size, "width": width, "seed": seed}
-    return labels | trial.run(run)
 
 
 def where(rows: Sequence[Row], **values: Any) -> list[Row]:

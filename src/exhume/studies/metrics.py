@@ -9,7 +9,7 @@ from torch import Tensor
 
 from exhume.core.devices import resolve_device
 from exhume.evaluation.calibration import calibrate
-from exhume.evaluation.comparison import example_distances, neighbour_distances
+from exhume.evaluation.comparison import relative_distances
 from exhume.evaluation.distances import UnitScale, cross_correlations, ssim
 from exhume.kernels import InfiniteNTK, KernelRegression
 from exhume.records import AttackerView, Calibration, Dataset, Evaluation, Reconstruction, Split
@@ -63,7 +63,7 @@ def evaluation_numbers(evaluation: Evaluation, pictures: int = 0) -> dict[str, A
 def relative_ranks(found: Reconstruction, data: Dataset) -> Calibration:
     """Rank training among held-out images as :func:`exhume.evaluate` does, without matching all candidates."""
     scale, images = UnitScale.of(data), torch.cat([data.train.inputs, data.holdout.inputs])
-    ratios = example_distances(found.inputs, images, scale) / neighbour_distances(images, scale)
+    ratios = relative_distances(found.inputs, images, scale)
     ranks = calibrate(ratios[: len(data.train)], ratios[len(data.train) :])
     assert ranks is not None
     return ranks

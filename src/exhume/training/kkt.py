@@ -15,7 +15,7 @@ from torch import Tensor
 
 from exhume.models.tangent import jacobian_vector_product, kernel_blocks, split_weights, vector_jacobian_product
 from exhume.records import Dataset, Victim
-from exhume.training.losses import LOSSES
+from exhume.training.losses import LOSSES, margin_directions
 from exhume.training.prediction import predict
 
 JITTER = 1e-12
@@ -87,15 +87,7 @@ def _margin_residual(victim: Victim, data: Dataset, kernel: Tensor, along: Tenso
     if LOSSES[str(victim.training.get("loss", "mse"))].attained:
         return None
     examples, outputs = along.shape
-    labels = data.train.labels
-    towards = torch.zeros(examples, outputs, dtype=torch.float64)
-    if outputs == 1:
-        towards[:, 0] = 2.0 * labels - 1
-    else:
-        predicted = predict(victim, data.train.inputs).double()
-        own = torch.nn.functional.one_hot(labels.long(), outputs).bool()
-        rival = predicted.masked_fill(own, -torch.inf).argmax(1)
-        towards = own.double() - torch.nn.functional.one_hot(rival, outputs).double()
+    towards = margin_directions(predict(victim, data.train.inputs).double(), data.train.labels)
     blocks = kernel.reshape(examples, outputs, examples, outputs)
     gram = torch.einsum("ic,icjd,jd->ij", towards, blocks, towards)
     gram = gram + 1e-9 * gram.diagonal().mean() * torch.eye(examples, dtype=gram.dtype)

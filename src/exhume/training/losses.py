@@ -64,42 +64,52 @@ def signed_or_centred(labels: Int[Tensor, " example"], classes: int) -> Outputs:
     return functional.one_hot(labels.long(), classes).float() - 1.0 / classes
 
 
-@final
-class MeanSquares(Loss):
-    """``½ · mean((f − y)²)`` over examples and outputs."""
+def margin_directions(outputs: Outputs, labels: Int[Tensor, " example"]) -> Outputs:
+    """Return the gradient of each example's margin by its outputs.
+
+    The margin is ``y·f`` for one output and ``f_y − max_{c≠y} f_c`` for several.
+
+    >>> margin_directions(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([0])).tolist()
+    [[1.0, -1.0, 0.0]]
+    """
+    if outputs.shape[1] == 1:
+        return (2 * labels[:, None] - 1).to(outputs)
+    classes = torch.arange(outputs.shape[1], device=outputs.device)
+    is_own = classes == labels[:, None]
+    is_rival = classes == outputs.masked_fill(is_own, -torch.inf).argmax(1)[:, None]
+    return is_own.to(outputs) - is_rival.to(outputs)
+
+
+class _Regression(Loss):
+    """A mean over examples and outputs of a distance with curvature one."""
 
     attained = True
+
+    def curvature(self, outputs: int) -> float:
+        """Return 1 divided by the number of outputs, since the loss is a mean over them."""
+        return 1.0 / outputs
+
+    def encode(self, labels: Int[Tensor, " example"], classes: int) -> Tensor:
+        """Encode labels as ±1 or as centred one-hot rows."""
+        return signed_or_centred(labels, classes)
+
+
+@final
+class MeanSquares(_Regression):
+    """``½ · mean((f − y)²)`` over examples and outputs."""
 
     def __call__(self, outputs: Outputs, targets: Tensor) -> Float[Tensor, ""]:
         """Return half the mean square."""
         return 0.5 * functional.mse_loss(outputs, targets)
 
-    def curvature(self, outputs: int) -> float:
-        """Return 1 divided by the number of outputs, since the loss is a mean over them."""
-        return 1.0 / outputs
-
-    def encode(self, labels: Int[Tensor, " example"], classes: int) -> Tensor:
-        """Encode labels as ±1 or as centred one-hot rows."""
-        return signed_or_centred(labels, classes)
-
 
 @final
-class Huber(Loss):
+class Huber(_Regression):
     """Half squares up to a distance of one and linear beyond; the mean over examples and outputs."""
-
-    attained = True
 
     def __call__(self, outputs: Outputs, targets: Tensor) -> Float[Tensor, ""]:
         """Return the mean Huber loss."""
         return functional.huber_loss(outputs, targets)
-
-    def curvature(self, outputs: int) -> float:
-        """Return 1 divided by the number of outputs, since the loss is a mean over them."""
-        return 1.0 / outputs
-
-    def encode(self, labels: Int[Tensor, " example"], classes: int) -> Tensor:
-        """Encode labels as ±1 or as centred one-hot rows."""
-        return signed_or_centred(labels, classes)
 
 
 @final

@@ -27,16 +27,10 @@ def max_margin_recipe(
     'ce'
     """
     two = classes == 2
-    return {
-        "model": model or small_first_layer(width, depth),
-        "loss": "bce" if two else "ce",
-        "lr": (0.01 if two else 0.5) if published else 0.1,
-        "momentum": 0.0 if published else 0.9,
-        "steps": 1_000_000 if published else steps,
-        "stop_loss": 0.0,
-        "patience": 0,
-        "precision": "float64",
-    }
+    recipe = weight_decay_recipe(
+        loss="bce" if two else "ce", weight_decay=0.0, width=width, depth=depth, steps=steps, model=model
+    )
+    return recipe | {"lr": 0.01 if two else 0.5, "momentum": 0.0, "steps": 1_000_000} if published else recipe
 
 
 def weight_decay_recipe(

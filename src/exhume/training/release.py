@@ -20,11 +20,11 @@ def round_weights(view: AttackerView, dtype: torch.dtype) -> AttackerView:
     return _change_weights(view, lambda weight: weight.to(dtype).to(weight))
 
 
-def quantise_weights(view: AttackerView, levels: int = INT8_LEVELS) -> AttackerView:
-    """Round weights to ``levels`` integers on either side of zero, with one scale per tensor."""
+def quantise_weights(view: AttackerView) -> AttackerView:
+    """Round weights to eight-bit integers, with one scale per tensor."""
 
     def quantise(weight: Tensor) -> Tensor:
-        scale = weight.abs().max().clamp(min=torch.finfo(weight.dtype).tiny) / levels
+        scale = weight.abs().max().clamp(min=torch.finfo(weight.dtype).tiny) / INT8_LEVELS
         return (weight / scale).round() * scale
 
     return _change_weights(view, quantise)

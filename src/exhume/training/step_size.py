@@ -7,7 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from exhume.models.building import ScaledLinear
-from exhume.models.tangent import compute_outputs, jacobian_vector_product, vector_jacobian_product
+from exhume.models.tangent import jacobian_vector_product, vector_jacobian_product
+from exhume.records import count_outputs
 from exhume.training.losses import LOSSES, Loss
 from exhume.training.settings import Training
 
@@ -23,7 +24,7 @@ def sharpness(network: nn.Module, inputs: Float[Tensor, "example ..."], objectiv
     without forming the kernel.
     """
     weights = {name: weight.detach() for name, weight in network.state_dict().items()}
-    outputs = _count_outputs(network, inputs)
+    outputs = count_outputs(network, tuple(inputs.shape[1:]))
     duals = torch.randn(len(inputs), outputs, generator=torch.Generator().manual_seed(0)).to(inputs)
     eigenvalue = 0.0
     for _ in range(POWER_STEPS):
@@ -34,10 +35,6 @@ def sharpness(network: nn.Module, inputs: Float[Tensor, "example ..."], objectiv
         duals = jacobian_vector_product(network, weights, inputs, change)[1]
         eigenvalue = torch.linalg.norm(duals).item()
     return objective.curvature(outputs) * eigenvalue / len(inputs)
-
-
-def _count_outputs(network: nn.Module, inputs: Tensor) -> int:
-    return compute_outputs(network, network.state_dict(), inputs[:1]).shape[1]
 
 
 def fast_lr(network: nn.Module, inputs: Float[Tensor, "example ..."], settings: Training) -> float:
@@ -51,5 +48,5 @@ def fast_lr(network: nn.Module, inputs: Float[Tensor, "example ..."], settings: 
     objective = LOSSES[settings.loss]
     steepest = sharpness(network, inputs, objective) + settings.weight_decay
     scales = [layer.weight_scale**2 for layer in network.modules() if isinstance(layer, ScaledLinear)]
-    bound = 0.1 / objective.curvature(_count_outputs(network, inputs)) if objective.attained else 0.01
+    bound = 0.1 / objective.curvature(count_outputs(network, tuple(inputs.shape[1:]))) if objective.attained else 0.01
     return min(0.3 / max(steepest, 1e-30), bound / max(scales, default=1.0))

@@ -1,8 +1,10 @@
 """From runs to candidates: stuck runs are left out, agreement is confidence, pixels lie in their range."""
 
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from exhume.attacks.stationarity.candidates import collect_candidates, to_pixels
+from exhume.attacks.stationarity.candidates import collect_candidates, merge_near_duplicates, to_pixels
 from exhume.attacks.stationarity.runs import Runs
 from exhume.records import AttackerView
 from tests.attacks.stationarity.test_runs import pose
@@ -53,3 +55,30 @@ def test_pixels_are_clamped_or_stretched_to_their_range():
     assert stretched.flatten(1).amin(1).tolist() == [0.0, 0.0]
     assert stretched.flatten(1).amax(1).tolist() == [1.0, 1.0]
     torch.testing.assert_close(to_pixels(pixel_view(None), inputs, stretch=True).flatten(1), inputs + 0.5)
+
+
+@given(st.integers(1, 12), st.floats(0.5, 1.2), st.integers(0, 1000))
+def test_merging_keeps_different_candidates_apart_and_loses_none(count, similar, seed):
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.rand(count, 6, generator=generator)
+    confidence = torch.rand(count, generator=generator)
+    means, leaders = merge_near_duplicates(inputs, confidence, similar)
+    assert len(means) == len(leaders) == len(set(leaders.tolist())) <= count
+    assert bool((confidence[leaders].diff() <= 0).all())
+    assert bool((means >= inputs.amin(0) - 1e-6).all())
+    assert bool((means <= inputs.amax(0) + 1e-6).all())
+    if similar > 1.0001:
+        assert torch.equal(means, inputs[leaders])
+        assert len(means) == count
+
+
+def test_noisy_copies_become_their_mean():
+    generator = torch.Generator().manual_seed(0)
+    pictures = torch.rand(3, 40, generator=generator)
+    copies = pictures.repeat(4, 1) + 0.01 * torch.randn(12, 40, generator=generator)
+    confidence = torch.rand(12, generator=generator)
+    means, leaders = merge_near_duplicates(copies, confidence, 0.95)
+    assert len(means) == 3
+    for mean, leader in zip(means, leaders.tolist(), strict=True):
+        torch.testing.assert_close(mean, copies[leader % 3 :: 3].mean(0))
+        assert confidence[leader] == confidence[leader % 3 :: 3].max()

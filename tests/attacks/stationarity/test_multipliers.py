@@ -8,7 +8,6 @@ from exhume.attacks.stationarity.multipliers import (
     MarginMultipliers,
     Multipliers,
     TiedMultipliers,
-    margin_directions,
 )
 
 CANDIDATES, OUTPUTS, VALUES = 5, 3, 4
@@ -24,22 +23,6 @@ LABELS = torch.arange(CANDIDATES) % OUTPUTS
 
 def network(inputs):
     return (inputs @ WEIGHT).tanh()
-
-
-def margin(outputs, label):
-    if len(outputs) == 1:
-        return (2 * label - 1) * outputs[0]
-    others = torch.cat([outputs[:label], outputs[label + 1 :]])
-    return outputs[label] - others.max()
-
-
-@pytest.mark.parametrize("outputs", [1, 2, 4])
-def test_margin_directions_are_gradients_of_margins(outputs):
-    values, labels = draw(6, outputs), torch.arange(6) % max(2, outputs)
-    slow = torch.stack(
-        [torch.func.grad(margin)(row, label) for row, label in zip(values, labels.tolist(), strict=True)]
-    )
-    torch.testing.assert_close(margin_directions(values, labels), slow)
 
 
 FAMILIES = {

@@ -47,9 +47,8 @@ def test_value_and_gradients_are_those_of_the_released_code(case):
         multipliers, raw = FreeMultipliers(), raw[:, None]
     else:
         multipliers = MarginMultipliers((labels + 1) // 2 if case["kind"] == "binary" else labels)
-    problem = StationarityProblem.of(
-        view_of(case), SearchSpace(10), multipliers, unit=1 / len(images), dtype=torch.float64
-    )
+    problem = StationarityProblem.of(view_of(case), SearchSpace(10), multipliers, dtype=torch.float64)
+    problem = replace(problem, unit=1 / len(images))
     value, (to_images, to_raw) = problem.objective(
         images, raw, tensor(case["relu_alpha"]), tensor(case["min_lambda"] or 0.0)
     )
@@ -57,10 +56,7 @@ def test_value_and_gradients_are_those_of_the_released_code(case):
     torch.testing.assert_close(value, tensor(case["loss"]), rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(to_images, tensor(case["grad_images"]), rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(to_raw, expected, rtol=1e-9, atol=1e-9)
-    bare = StationarityProblem.of(
-        view_of(case), SearchSpace(10), multipliers, unit=1 / len(images), box_weight=0.0, floor_weight=0.0,
-        dtype=torch.float64,
-    )  # fmt: skip
+    bare = replace(problem, box_weight=0.0, floor_weight=0.0)
     kkt = bare.objective(images, raw, tensor(case["relu_alpha"]), tensor(0.0))[0]
     torch.testing.assert_close(kkt, tensor(case["kkt"]), rtol=1e-9, atol=1e-9)
 
@@ -101,7 +97,8 @@ def families(candidates, outputs):
 @pytest.mark.parametrize("view", [dense_view(), dense_view("tanh"), conv_view()], ids=["relu", "tanh", "conv"])
 def test_gradients_are_those_of_finite_differences(view, family):
     multipliers = families(4, 3)[family]
-    problem = StationarityProblem.of(view, SearchSpace(view.input_size), multipliers, unit=0.5, dtype=torch.float64)
+    problem = StationarityProblem.of(view, SearchSpace(view.input_size), multipliers, dtype=torch.float64)
+    problem = replace(problem, unit=0.5)
     start = guesses(view, 4, 3, multipliers)
     sharp, floor = tensor(3.0), tensor(0.4)
 

@@ -9,13 +9,9 @@ from torch import Tensor
 from exhume.models.tangent import compute_outputs, jacobian_vector_product
 from exhume.records import AttackerView
 
-Answers = Callable[
-    [Float[Tensor, "candidate value"]],
-    tuple[
-        Float[Tensor, "candidate output"],
-        Callable[[Float[Tensor, "candidate output"]], Float[Tensor, "candidate value"]],
-    ],
-]
+Inputs = Float[Tensor, "candidate value"]
+Outputs = Float[Tensor, "candidate output"]
+Answers = Callable[[Inputs], tuple[Outputs, Callable[[Outputs], Inputs]]]
 """Map inputs to the change of the network's outputs, and to its pullback: from a cotangent of outputs to inputs."""
 
 
@@ -31,12 +27,7 @@ def change_of_outputs(view: AttackerView) -> Answers:
             return jacobian_vector_product(model, initial, shaped, change)[1]
         return compute_outputs(model, view.final, shaped) - compute_outputs(model, initial, shaped)
 
-    def answers(
-        inputs: Float[Tensor, "candidate value"],
-    ) -> tuple[
-        Float[Tensor, "candidate output"],
-        Callable[[Float[Tensor, "candidate output"]], Float[Tensor, "candidate value"]],
-    ]:
+    def answers(inputs: Inputs) -> tuple[Outputs, Callable[[Outputs], Inputs]]:
         with torch.enable_grad():
             inputs = inputs.detach().requires_grad_()
             outputs = difference(inputs)

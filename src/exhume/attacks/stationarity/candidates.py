@@ -7,10 +7,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from exhume.attacks.stationarity.edges import Edges, MeetingPoints, find_meeting_points
-from exhume.attacks.stationarity.pooling import merge_near_duplicates
 from exhume.attacks.stationarity.problem import StationarityProblem
 from exhume.attacks.stationarity.runs import Runs
-from exhume.core.correlation import agreement_between_runs
+from exhume.core.correlation import agreement_between_runs, standardise
+from exhume.core.suppression import suppress_neighbours
 from exhume.records import AttackerView
 
 OUTSIDE_RANGE = 0.05
@@ -63,6 +63,30 @@ def collect_candidates(
         confidence = torch.cat([certain, confidence])
         leaders = torch.cat([met.starts, leaders])
     return Candidates(inputs=means, confidence=confidence, duals=duals[leaders], kept_runs=kept, met=met)
+
+
+def merge_near_duplicates(
+    inputs: Float[Tensor, "candidate value"], confidence: Float[Tensor, " candidate"], similar: float
+) -> tuple[Float[Tensor, "kept value"], Int[Tensor, " kept"]]:
+    """Average near-duplicates, the most confident candidate first.
+
+    Args:
+        inputs: the candidates of all runs.
+        confidence: the attacker's confidence in each.
+        similar: the least correlation of a near-duplicate with the candidate it is averaged into; above 1: none is.
+
+    Returns:
+        The averages, and the index of the most confident candidate of each.
+
+    >>> merge_near_duplicates(torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 3.0]]), torch.tensor([0.5, 0.9, 0.8]), 0.9)
+    (tensor([[1., 0.],
+            [0., 2.]]), tensor([1, 2]))
+    """
+    unit = standardise(inputs)
+    order = confidence.argsort(descending=True, stable=True)
+    groups = list(suppress_neighbours(order, lambda place: unit @ unit[place] >= similar))
+    means = torch.stack([inputs[group.to(inputs.device)].mean(0) for _, group in groups])
+    return means, torch.tensor([leader for leader, _ in groups], device=inputs.device)
 
 
 def _find_meeting_points(

@@ -16,7 +16,7 @@ from exhume.attacks.stationarity.stages import SearchPlan, SearchStages
 from exhume.clues.clues import clues_of
 from exhume.clues.search_space import SearchSpace
 from exhume.clues.subspace import InputSubspace
-from exhume.core.errors import ExhumeError, Refusal
+from exhume.core.errors import Refusal
 from exhume.core.run_context import RunContext
 from exhume.core.settings import settings
 from exhume.records import AttackerView, Outcome, Reconstruction, count_outputs
@@ -86,12 +86,6 @@ class FinalWeights(Attack):
     """Least correlation of candidates of different runs that count as the same and are averaged."""
     precision: Precision = "float32"
     """``tf32`` lets a GPU round the factors of matrix products, which is several times faster and less exact."""
-
-    def __post_init__(self) -> None:
-        for name in KNOBS:
-            low, high = getattr(self, name)
-            if low > high:
-                raise ExhumeError(f"{type(self).__name__}: {name} should be a range from low to high, not {low, high}.")
 
     @abstractmethod
     def multipliers(self, view: AttackerView, candidates: int, span: InputSubspace | None) -> Multipliers:

@@ -2,7 +2,8 @@
 
 from exhume.attacks.stationarity.final_weights import FinalWeights
 from exhume.attacks.stationarity.multipliers import MarginMultipliers, Multipliers
-from exhume.clues.homogeneity import degree_of_homogeneity, reason_for_inhomogeneity
+from exhume.clues.clues import clues_of
+from exhume.clues.homogeneity import reason_for_inhomogeneity
 from exhume.clues.known_loss import balanced_labels
 from exhume.clues.subspace import InputSubspace
 from exhume.core.errors import Refusal
@@ -46,7 +47,7 @@ class MaxMargin(FinalWeights):
 
     def check(self, view: AttackerView) -> None:
         """Refuse networks that are not homogeneous in their weights, and what every such attack refuses."""
-        if degree_of_homogeneity(view) is None:
+        if clues_of(view).degree_of_homogeneity is None:
             raise Refusal(f"MaxMargin needs a homogeneous network; {reason_for_inhomogeneity(view)}. Try Stationarity.")
         super().check(view)
 

@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from exhume.clues.known_loss import UserLoss
+from exhume.training.losses import margin_directions
 
 Inputs = Float[Tensor, "candidate value"]
 Raw = Float[Tensor, "..."]
@@ -135,19 +136,3 @@ class TiedMultipliers(_Unconstrained):
     def draw(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """Return zeros: the search starts with the given strength."""
         return torch.zeros(shape)
-
-
-def margin_directions(
-    outputs: Float[Tensor, "candidate output"], labels: Int[Tensor, " candidate"]
-) -> Float[Tensor, "candidate output"]:
-    """Return the gradient of each candidate's margin by its outputs.
-
-    >>> margin_directions(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([0])).tolist()
-    [[1.0, -1.0, 0.0]]
-    """
-    if outputs.shape[1] == 1:
-        return (2 * labels[:, None] - 1).to(outputs)
-    classes = torch.arange(outputs.shape[1], device=outputs.device)
-    is_own = classes == labels[:, None]
-    is_rival = classes == outputs.masked_fill(is_own, -torch.inf).argmax(1)[:, None]
-    return is_own.to(outputs) - is_rival.to(outputs)

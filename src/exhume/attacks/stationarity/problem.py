@@ -48,9 +48,6 @@ class StationarityProblem:
         space: SearchSpace,
         multipliers: Multipliers,
         *,
-        box_weight: float = 1.0,
-        floor_weight: float = 5.0,
-        unit: float = 1.0,
         balance: float = 0.0,
         upper_layers: float = 1.0,
         dtype: torch.dtype = torch.float32,
@@ -72,9 +69,6 @@ class StationarityProblem:
             space=space,
             multipliers=multipliers,
             box=Box.of(view, dtype),
-            box_weight=box_weight,
-            floor_weight=floor_weight,
-            unit=unit,
             metric=None if metric is None else metric.to(dtype),
         )
 

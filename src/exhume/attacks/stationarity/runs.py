@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Annotated
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import PositiveFloat
+from pydantic import AfterValidator, PositiveFloat
 from torch import Tensor
 
 from exhume.attacks.stationarity.problem import StationarityProblem
@@ -14,7 +15,14 @@ from exhume.core.progress import Progress, no_progress
 from exhume.optimise import Adam, Minimum, Variables, minimise_together
 from exhume.records import Outcome
 
-Range = tuple[PositiveFloat, PositiveFloat]
+
+def _check_order(ends: tuple[float, float]) -> tuple[float, float]:
+    if ends[0] > ends[1]:
+        raise ValueError("a range from low to high")
+    return ends
+
+
+Range = Annotated[tuple[PositiveFloat, PositiveFloat], AfterValidator(_check_order)]
 """Lowest and highest value of a setting that is drawn."""
 LARGEST_VALUE = 1e6
 """Value recorded for an objective that overflowed, relative to the squared weights."""

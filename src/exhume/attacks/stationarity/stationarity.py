@@ -37,7 +37,6 @@ class Stationarity(FinalWeights):
     corrects."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         object.__setattr__(self, "loss", with_stable_repr(self.loss))
 
     def check(self, view: AttackerView) -> None:

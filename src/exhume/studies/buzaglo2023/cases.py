@@ -21,6 +21,8 @@ from exhume.training.kkt import kkt_report
 from exhume.training.recipes import small_first_layer, weight_decay_recipe
 from exhume.training.settings import LossName
 
+MOST_PICTURES = 20
+"""Largest number of images in a gallery."""
 AttackName = Literal["max-margin", "stationarity", "tied", "noise"]
 LEARNING_RATE_FACTORS = (1.0, 0.3, 0.1, 0.03)
 """Factors of the learning rate, tried in turn until a training does not diverge."""
@@ -183,8 +185,8 @@ def attack_final_weights(case: Case, victim: Victim, data: Dataset, seed: int, r
     return max(rivals, key=lambda rival: relative_ranks(rival, data).level(FPR).recovered)
 
 
-def choose_pictures(found: Reconstruction, data: Dataset, most: int = 20) -> dict[str, Tensor]:
+def choose_pictures(found: Reconstruction, data: Dataset) -> dict[str, Tensor]:
     """Return the candidates that match training images best, and those images, for the gallery."""
     best, place = best_matches(found.inputs, data.train.inputs)
-    first = best.argsort(descending=True)[:most]
+    first = best.argsort(descending=True)[:MOST_PICTURES]
     return {"shown": found.inputs[place[first]], "originals": data.train.inputs[first]}

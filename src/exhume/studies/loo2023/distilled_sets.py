@@ -12,7 +12,7 @@ from exhume.distillation import KIP, RKIP, RKIPFinite, distil
 from exhume.distillation.kip import RELEASED_KERNEL
 from exhume.kernels import InfiniteNTK
 from exhume.models.mlp import MLP
-from exhume.records import AttackerView, Dataset, Split
+from exhume.records import AttackerView, Dataset
 from exhume.studies.study import StudyRun
 
 
@@ -72,10 +72,10 @@ def choose_random_images(data: Dataset, recipe: Recipe, run: StudyRun, seed: int
     classes = len(data.classes)
     share = [order[data.train.labels[order] == label][: -(-recipe.distilled // classes)] for label in range(classes)]
     chosen = torch.stack(share, 1).flatten()[: recipe.distilled]
-    inputs, offset = data.train.inputs[chosen], data.offset
+    images, offset = data.train.take(chosen), data.offset
     if offset is not None:
-        offset = inputs.mean(0).mean([axis for axis, size in enumerate(offset.shape) if size == 1], keepdim=True)
-    return replace(data, train=Split(inputs=inputs, labels=data.train.labels[chosen]), offset=offset)
+        offset = images.inputs.mean(0).mean([axis for axis, size in enumerate(offset.shape) if size == 1], keepdim=True)
+    return replace(data, train=images, offset=offset)
 
 
 def distil_kip(data: Dataset, recipe: Recipe, run: StudyRun, seed: int) -> Dataset:

@@ -8,7 +8,6 @@ from exhume.report.gallery import draw_image_rows
 from exhume.studies.grid import PAPER, Effort
 from exhume.studies.study import Study, StudyResult, StudyRun
 from exhume.studies.tasks import first_available
-from exhume.studies.trial import Trial
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,11 +27,7 @@ def measure(settings: Gallery, run: StudyRun) -> StudyResult:
     numbers: dict[str, Any] = {}
     figures = {}
     for source in map(first_available, settings.sources):
-        trial = Trial(
-            source=source, size=settings.size, width=settings.width, attack=settings.effort.attack(settings.size),
-            stop_loss=settings.effort.stop_loss, schedule=settings.effort.schedule, seed=run.seed,
-            pictures=settings.pictures,
-        )  # fmt: skip
+        trial = settings.effort.trial(source, settings.size, settings.width, run.seed, pictures=settings.pictures)
         found = trial.run(run)
         images = {"reconstructed": found.pop("reconstructed"), "trained on": found.pop("originals")}
         good = {"reconstructed": [place for place, error in enumerate(found["pair_squares"]) if error < GOOD]}

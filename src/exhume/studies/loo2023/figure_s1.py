@@ -18,7 +18,6 @@ from exhume.studies.grid import PAPER, Effort, Row, attack_table, grid_numbers
 from exhume.studies.metrics import evaluation_numbers
 from exhume.studies.study import Study, StudyResult, StudyRun
 from exhume.studies.tasks import first_available
-from exhume.studies.trial import Trial
 
 START_KNOWN, FINAL_ALONE = "start known", "final weights alone"
 
@@ -42,10 +41,7 @@ def measure(settings: Rivals, run: StudyRun) -> StudyResult:
     rows: list[Row] = []
     run.cells = 2 * len(settings.sources)
     for source in map(first_available, settings.sources):
-        trial = Trial(
-            source=source, size=settings.size, width=settings.width, attack=settings.effort.attack(settings.size),
-            stop_loss=settings.effort.stop_loss, schedule=settings.effort.schedule, seed=run.seed,
-        )  # fmt: skip
+        trial = settings.effort.trial(source, settings.size, settings.width, run.seed)
         final_only = functools.partial(_measure_final_weights, settings, source, run)
         labels = {"source": source, "size": settings.size, "width": settings.width}
         rows.append(labels | {"variant": START_KNOWN} | trial.run(run))

@@ -178,7 +178,7 @@ def load_data(settings: DefenceSettings, seed: int) -> Dataset:
         inputs=torch.cat([data.holdout.inputs, test.inputs[more]]),
         labels=torch.cat([data.holdout.labels, test.labels[more]]),
     )
-    return replace(data, holdout=holdout, test=Split(inputs=test.inputs[rest], labels=test.labels[rest]))
+    return replace(data, holdout=holdout, test=test.take(rest))
 
 
 def measure(settings: DefenceSettings, run: StudyRun) -> StudyResult:

@@ -9,7 +9,6 @@ from exhume.studies.curve_panels import attack_panels
 from exhume.studies.grid import PAPER, Effort, Row, attack_table, grid_numbers
 from exhume.studies.study import Study, StudyResult, StudyRun
 from exhume.studies.tasks import first_available
-from exhume.studies.trial import Trial
 
 THEIRS, OURS, PROVEN = "the paper's recipe", "weight difference", "gate certificate"
 
@@ -38,10 +37,7 @@ def measure(settings: Victims, run: StudyRun) -> StudyResult:
         }
         source = first_available(sources)
         for name, attack in attacks.items():
-            trial = Trial(
-                source=source, size=size, width=width, attack=attack, stop_loss=settings.effort.stop_loss,
-                schedule=settings.effort.schedule, seed=run.seed,
-            )  # fmt: skip
+            trial = settings.effort.trial(source, size, width, run.seed, attack=attack)
             rows.append({"source": source, "variant": name, "size": size, "width": width} | trial.run(run))
     cut = settings.published_steps / WeightDifference.published().steps
     return StudyResult(

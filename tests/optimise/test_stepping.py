@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from exhume.optimise import Adam, minimise
-from exhume.optimise.precision import tf32_products
+from exhume.optimise.stepping import tf32_products
 
 
 def is_allowed():
