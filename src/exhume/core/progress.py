@@ -12,6 +12,19 @@ class Progress(Protocol):
         ...
 
 
+def part_of(progress: Progress, before: int, whole: int) -> Progress:
+    """Return a callback for a part of longer work of ``whole`` units, ``before`` of which are done.
+
+    >>> part_of(lambda *report: print(report), 10, 30)("train", 2, 5)
+    ('train', 12, 30, '')
+    """
+
+    def report(stage: str, done: int, total: int, note: str = "") -> None:
+        progress(stage, before + done, whole, note)
+
+    return report
+
+
 def no_progress(stage: str, done: int, total: int, note: str = "") -> None:
     """Do nothing (the default progress callback).
 

@@ -17,18 +17,7 @@ UNSIGNED_BYTES = 8
 SIDE = 28
 
 DIGITS = tuple(str(digit) for digit in range(10))
-CLOTHES = (
-    "t-shirt",
-    "trouser",
-    "pullover",
-    "dress",
-    "coat",
-    "sandal",
-    "shirt",
-    "sneaker",
-    "bag",
-    "ankle boot",
-)
+CLOTHES = ("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 
 
 def read_idx(path: Path, dimensions: int) -> UInt8[Tensor, "..."]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from exhume.attacks.infinite_width.embedding import JITTER, Embedding
 from exhume.attacks.infinite_width.missing import find_missing_input
 from exhume.core.checkpoint import Checkpoint
-from exhume.core.progress import Progress, no_progress
+from exhume.core.progress import Progress, no_progress, part_of
 from exhume.core.settings import settings
 from exhume.core.suppression import suppress_neighbours
 from exhume.kernels import add_jitter
@@ -112,16 +112,12 @@ def _descend(
     scale = abs(best.value) if best is not None and best.value else 1.0
     steps_before = number * length
     for place, (rate, steps) in enumerate(rounds.descents):
-
-        def report(stage: str, done: int, total: int, note: str = "", before: int = steps_before) -> None:
-            progress(stage, before + done, rounds.rounds * length, note)
-
         end = minimise(
             problem.objective,
             variables,
             Adam(steps=steps, learning_rates=(first_rate * rate,) * 2),
             scale=scale,
-            progress=report,
+            progress=part_of(progress, steps_before, rounds.rounds * length),
             stage="search",
             checkpoint=None
             if checkpoint is None

@@ -8,6 +8,7 @@ import torch
 
 from exhume.attacks.weight_difference.problem import WeightChange
 from exhume.core.devices import has_fast_bfloat16
+from exhume.core.progress import part_of
 from exhume.core.run_context import RunContext
 from exhume.optimise import Adam, Decay, Minimum, Objective, Variables, minimise, minimise_together
 from exhume.optimise.outcomes import thin_history
@@ -107,10 +108,7 @@ class Search:
         )
         parts = [part for start, problem in zip(starts, problems, strict=True) for part in (*start, *problem.target)]
         saved = context.saved("search", {"attack": self.about}, *parts)
-
-        def report(stage: str, done: int, total: int, note: str = "") -> None:
-            context.report(stage, earlier_steps + done, all_steps, note)
-
+        report = part_of(context.report, earlier_steps, all_steps)
         if len(problems) == 1:
             problem = problems[0]
             end = minimise(

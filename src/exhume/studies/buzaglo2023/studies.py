@@ -55,87 +55,69 @@ REGRESSION = Case(label="", loss="mse", lr=0.3, attack="tied")
 WEIGHT_DECAYS = tuple(
     Case(label=f"{decay:g}", weight_decay=decay, attack="max-margin") for decay in (0.0, 2e-4, 1e-3, 3e-3)
 )
-AXES: dict[str, tuple[str, dict[Preset, Plan]]] = {
-    "weight-decay": ("weight decay", _make_presets(WEIGHT_DECAYS)),
+CASES: dict[str, tuple[str, tuple[Case, ...]]] = {
+    "weight-decay": ("weight decay", WEIGHT_DECAYS),
     "decay-binary": (
         "weight decay",
-        _make_presets(
-            tuple(
-                replace(
-                    TWO_CLASSES,
-                    label=f"{decay:g}{name}",
-                    weight_decay=decay,
-                    settings=TWO_CLASSES.settings | counted,
-                )
-                for name, counted in ((", all layers", ALL_LAYERS), ("", {}))
-                for decay in (0.0, 2e-3)
-            )
+        tuple(
+            replace(TWO_CLASSES, label=f"{decay:g}{name}", weight_decay=decay, settings=TWO_CLASSES.settings | counted)
+            for name, counted in ((", all layers", ALL_LAYERS), ("", {}))
+            for decay in (0.0, 2e-3)
         ),
     ),
-    "exact": (
-        "weight decay",
-        _make_presets(tuple(replace(case, size=10, width=400) for case in WEIGHT_DECAYS)),
-    ),
+    "exact": ("weight decay", tuple(replace(case, size=10, width=400) for case in WEIGHT_DECAYS)),
     "choice": (
         "settings",
-        _make_presets(
-            tuple(
-                Case(label=f"{name}, decay {decay:g}", weight_decay=decay, oracle=oracle)
-                for decay in (0.0, 1e-3)
-                for name, oracle in (("residual", False), ("oracle", True))
-            )
+        tuple(
+            Case(label=f"{name}, decay {decay:g}", weight_decay=decay, oracle=oracle)
+            for decay in (0.0, 1e-3)
+            for name, oracle in (("residual", False), ("oracle", True))
         ),
     ),
     "classes": (
         "classes",
-        _make_presets(
-            (
-                Case(label="2", classes="odd-even", loss="bce", weight_decay=1e-3),
-                Case(label="5", classes="0,1,2,3,4", weight_decay=1e-3),
-                Case(label="10", weight_decay=1e-3),
-            )
+        (
+            Case(label="2", classes="odd-even", loss="bce", weight_decay=1e-3),
+            Case(label="5", classes="0,1,2,3,4", weight_decay=1e-3),
+            Case(label="10", weight_decay=1e-3),
         ),
     ),
     "width": (
         "units per layer",
-        _make_presets(
-            tuple(Case(label=str(width), width=width, weight_decay=1e-3) for width in (40, 80, 160, 320, 640))
-        ),
+        tuple(Case(label=str(width), width=width, weight_decay=1e-3) for width in (40, 80, 160, 320, 640)),
     ),
     "loss": (
         "loss",
-        _make_presets(
-            (
-                replace(REGRESSION, label="mse"),
-                replace(REGRESSION, label="mse, decay", weight_decay=3e-3),
-                replace(REGRESSION, label="huber, decay", loss="huber", weight_decay=3e-3),
-                Case(label="ce"),
-                Case(label="ce, decay", weight_decay=1e-3),
-            )
+        (
+            replace(REGRESSION, label="mse"),
+            replace(REGRESSION, label="mse, decay", weight_decay=3e-3),
+            replace(REGRESSION, label="huber, decay", loss="huber", weight_decay=3e-3),
+            Case(label="ce"),
+            Case(label="ce, decay", weight_decay=1e-3),
         ),
     ),
     "size": (
         "training images",
-        _make_presets(tuple(Case(label=str(size), size=size, weight_decay=1e-3) for size in (10, 20, 30, 50))),
+        tuple(Case(label=str(size), size=size, weight_decay=1e-3) for size in (10, 20, 30, 50)),
     ),
     "architecture": (
         "network",
-        _make_presets(
-            (
-                Case(label="dense", weight_decay=1e-3, settings=SHORT),
-                Case(label="convolutional", convnet=True, width=8, weight_decay=1e-3, settings=SHORT),
-            )
+        (
+            Case(label="dense", weight_decay=1e-3, settings=SHORT),
+            Case(label="convolutional", convnet=True, width=8, weight_decay=1e-3, settings=SHORT),
         ),
     ),
     "control": (
         "candidates",
-        _make_presets(
-            (
-                Case(label="blind points of the span", weight_decay=1e-3, attack="noise"),
-                Case(label="the search", weight_decay=1e-3),
-            )
+        (
+            Case(label="blind points of the span", weight_decay=1e-3, attack="noise"),
+            Case(label="the search", weight_decay=1e-3),
         ),
     ),
+}
+"""What each study varies, as the label of the axis, and its cases."""
+AXES: dict[str, tuple[str, dict[Preset, Plan]]] = {
+    **{name: (axis, _make_presets(cases)) for name, (axis, cases) in CASES.items()},
     "cifar": (
         "setting",
         {
