@@ -1,22 +1,13 @@
-"""Choosing rows jointly: estimates against slow twins, wrong rows corrected, and inputs that depend on a choice."""
+"""Choosing rows jointly: estimates against slow twins, wrong rows corrected."""
 
 import itertools
 from dataclasses import replace
 
-import pytest
 import torch
 
-from exhume.attacks.gates.check import check_rows
-from exhume.attacks.gates.exchange import _promising_exchanges, exchange_rows, joint_score, sensitivity_to_rivals
-from exhume.attacks.gates.near_duplicates import find_rivals
-from exhume.attacks.gates.rules import CertificateRules, SearchRules
+from exhume.attacks.gates.exchange import _promising_exchanges, exchange_rows, joint_score
+from exhume.attacks.gates.rules import SearchRules
 from tests.attacks.gates.victims import mix_rows, random_rows, solved_problem
-
-PRECISION = CertificateRules().precision
-
-
-def generator():
-    return torch.Generator().manual_seed(0)
 
 
 class TestExchange:
@@ -55,33 +46,3 @@ class TestExchange:
     def test_without_proposals_nothing_changes(self):
         problem, rows, _ = solved_problem()
         assert torch.equal(exchange_rows(problem, rows, rows[:0]), rows)
-
-
-class TestSensitivity:
-    def test_is_zero_without_rivals(self):
-        problem, rows, _ = solved_problem()
-        assert float(sensitivity_to_rivals(problem, rows, rows).max()) < 1e-6
-        assert float(sensitivity_to_rivals(problem, rows, random_rows(problem, 50, seed=1)).max()) == 0
-
-    def test_is_the_error_that_a_rival_would_correct(self):
-        problem, rows, inputs = solved_problem()
-        wrong = mix_rows(rows)
-        errors = (check_rows(problem, wrong).inputs - inputs).abs().amax(dim=1)
-        moves = sensitivity_to_rivals(problem, wrong, rows)
-        # The mixture's own input is right; it spoils the input of the row that is mixed in.
-        assert int(errors.argmax()) == 5
-        assert float(errors[5]) > 10 * PRECISION
-        assert float(moves[5]) == pytest.approx(float(errors[5]), rel=1e-3)
-        # Which of the two is mixed is open, so both inputs depend on it, and no other does.
-        assert float(moves[[i for i in range(len(rows)) if i not in (3, 5)]].max()) < PRECISION
-
-    def test_of_true_rows_is_small_with_rivals_searched_for(self):
-        problem, rows, _ = solved_problem()
-        assert float(sensitivity_to_rivals(problem, rows, find_rivals(problem, rows, generator())).max()) < PRECISION
-
-    def test_shows_what_a_wrong_row_spoils_with_rivals_searched_for(self):
-        problem, rows, inputs = solved_problem()
-        wrong = mix_rows(rows)
-        errors = (check_rows(problem, wrong).inputs - inputs).abs().amax(dim=1)
-        moves = sensitivity_to_rivals(problem, wrong, find_rivals(problem, wrong, generator()))
-        assert float(errors[moves <= PRECISION].max()) < PRECISION

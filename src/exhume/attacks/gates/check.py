@@ -32,8 +32,6 @@ class CheckedRows:
     """Natural logarithm of the p-value of that agreement, for one row tried."""
     contradictions: Float[Tensor, " row"]
     """Fraction of units that contradict the pair of row and input."""
-    precision: Float[Tensor, " row"]
-    """Largest change of a value of the input that noise of the weights may cause."""
     is_complete: bool
     """Whether all rows are found, so that every input is determined rather than fitted."""
     units: int
@@ -65,7 +63,6 @@ def check_rows(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> CheckedR
     """
     readers = torch.linalg.pinv(rows)
     inputs = choose_sign(problem, rows, (problem.change @ readers).T)
-    constant = inputs[:, -1].abs().clamp(min=1e-30) if problem.has_bias else torch.ones_like(inputs[:, 0])
     directions, _ = missing_directions(problem, rows)
     free = directions.shape[1]
     if free:
@@ -80,7 +77,6 @@ def check_rows(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> CheckedR
         agreement=agreement,
         log_p=log_p_agreement(problem, rows, agreement, free),
         contradictions=count_contradictions(problem, rows, inputs),
-        precision=problem.certificate.noise_tail * problem.noise * readers.norm(dim=0) / constant,
         is_complete=free == 0,
         units=problem.units,
         rules=problem.certificate,

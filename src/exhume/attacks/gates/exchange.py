@@ -69,31 +69,6 @@ def score_rows(
     return agreeing.sum(dim=-1) - price * contradicting.sum(dim=-1) + evidence
 
 
-def sensitivity_to_rivals(
-    problem: RowProblem, rows: Float[Tensor, "rank rank"], rivals: Float[Tensor, "rival rank"]
-) -> Float[Tensor, " rank"]:
-    """Return the largest change of each input if a row were exchanged for a rival that might replace it.
-
-    An input that stays is determined; one that moves depends on a choice that the zeros do not decide.
-    """
-    rules = problem.certificate
-    readers = torch.linalg.inv(rows)
-    inputs = (problem.change @ readers).T
-    sizes = inputs[:, -1:] if problem.has_bias else inputs.norm(dim=1, keepdim=True)
-    parts = rivals @ readers
-    rival, place = _pair_with_places(problem, parts)
-    is_rival = parts[rival, place].abs() > rules.rival_part
-    is_rival &= count_evidence(problem, rivals)[rival] >= rules.rival_evidence * count_evidence(problem, rows)[place]
-    largest = torch.zeros(len(rows)).to(rows)
-    for one, at in zip(rival[is_rival], place[is_rival], strict=True):
-        share = (parts[one] / parts[one, at])[:, None]
-        share[at] = 0  # the input read at this place depends on the other rows alone
-        moved = inputs - share * inputs[at]
-        moved = moved * (sizes / (moved[:, -1:] if problem.has_bias else moved.norm(dim=1, keepdim=True)))
-        largest = largest.maximum((moved - inputs).abs().amax(dim=1).nan_to_num(torch.inf))
-    return largest / sizes[:, 0].abs() if problem.has_bias else largest
-
-
 def _promising_exchanges(problem: RowProblem, rows: Tensor, proposals: Tensor) -> list[tuple[int, int]]:
     """Return the exchanges that help if made alone, as pairs of proposal and place, the best first."""
     proposal, place, gain = _estimate_gains(problem, rows, proposals)

@@ -9,14 +9,12 @@ from pydantic import Field, InstanceOf, PositiveInt
 from torch import Tensor
 
 from exhume.attacks.attack import Attack
+from exhume.attacks.gates.certificate import Doubt, certify
 from exhume.attacks.gates.check import check_rows
-from exhume.attacks.gates.exchange import sensitivity_to_rivals
 from exhume.attacks.gates.input_range import fit_scale, is_inside_range
-from exhume.attacks.gates.near_duplicates import find_rivals
 from exhume.attacks.gates.problem import RowProblem, pose_problem
 from exhume.attacks.gates.rounds import RowSearch
 from exhume.attacks.gates.significance import log_p_generic
-from exhume.attacks.gates.zeros import is_entangled
 from exhume.clues.clues import clues_of
 from exhume.clues.first_layer import FLAT_SIDED, backward_signals
 from exhume.clues.subspace import InputSubspace
@@ -115,15 +113,11 @@ class GateCertificate(Attack):
         log_p = (log_p + math.log(tried)).clamp(max=0.0)
         scale, is_scaled = (1.0, True) if problem.has_bias else fit_scale(view, inputs, rules)
         inputs = inputs * scale
-        certified = (log_p < math.log(self.error_rate)) & (checked.is_exact & checked.is_single).cpu()
-        certified &= (is_inside_range(view, inputs, rules) & is_scaled & ~is_entangled(problem, rows)).cpu()
-        # With rows missing an input is only approximate, and an implausible row leaves all inputs in doubt.
-        # Frozen features have no known range to check them against, so they are returned without a proof.
-        certified &= checked.is_complete and bool(checked.is_plausible.all()) and subspace.layer.reads_input
-        if certified.any():
-            moves = sensitivity_to_rivals(problem, rows, find_rivals(problem, rows, search.generator))
-            errors = (torch.maximum(checked.precision, moves)[:, None] * scale)[:, 0]
-            certified &= (errors <= rules.precision).cpu()
+        certificate = certify(problem, checked, log_p, scale, self.error_rate)
+        certificate = certificate.with_doubt(Doubt.RANGE, ~(is_inside_range(view, inputs, rules) & is_scaled))
+        is_feature = torch.full((len(rows),), not subspace.layer.reads_input)
+        certificate = certificate.with_doubt(Doubt.FEATURES, is_feature)
+        certified = certificate.is_certified
         count = int(certified.sum())
         outcome = Outcome.PARTIAL if count else Outcome.NOTHING_FOUND
         return Reconstruction(
@@ -138,6 +132,8 @@ class GateCertificate(Attack):
             | {
                 "agreement": checked.agreement.tolist(),
                 "contradictions": checked.contradictions.tolist(),
+                "error_bounds": certificate.errors.tolist(),
+                "doubts": [doubt.value for doubt in certificate.doubts],
                 "candidates_tried": tried,
             },
         )

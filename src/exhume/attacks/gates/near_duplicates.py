@@ -61,14 +61,6 @@ def separate_near_duplicates(
     return rows
 
 
-def find_rivals(
-    problem: RowProblem, rows: Float[Tensor, "row rank"], generator: torch.Generator
-) -> Float[Tensor, "rival rank"]:
-    """Search often for sparse rows of the same inputs: the rows themselves, and others that might replace them."""
-    tries = problem.certificate.rival_tries
-    return _sharpen_distinct(problem, find_rows(problem, check_rows(problem, rows).inputs, generator, tries=tries))
-
-
 def keep_independent(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float[Tensor, "kept rank"]:
     """Drop rows that the rows before them span."""
     kept, basis = [], rows[:0]

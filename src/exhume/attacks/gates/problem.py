@@ -13,7 +13,7 @@ from torch import Tensor
 
 from exhume.attacks.gates.rules import CertificateRules, SearchRules
 from exhume.clues.first_layer import Signals
-from exhume.clues.subspace import InputSubspace
+from exhume.clues.subspace import InputSubspace, noise_edge
 
 CERTIFICATE_RULES, SEARCH_RULES = CertificateRules(), SearchRules()
 """The defaults, under which all measurements were made."""
@@ -32,6 +32,8 @@ class RowProblem:
     """1 for a unit that some input moved, 0 for a silent one."""
     noise: float
     """Standard deviation of the noise per entry of the change."""
+    unexplained: float = 0.0
+    """Largest singular value of the change beyond its rank, less what noise of this size makes."""
     has_bias: bool
     signals: tuple[Signals, ...]
     """Functions from pre-activations to backward signals, at the initial and the final weights."""
@@ -88,6 +90,7 @@ def pose_problem(subspace: InputSubspace, signals: tuple[Signals, ...]) -> RowPr
     noise = subspace.noise * layer.change.shape[0] ** 0.5
     is_informative = moved > CERTIFICATE_RULES.informative_width * noise
     rows = subspace.rows * is_informative
+    beyond = float(subspace.spectrum[subspace.rank]) if subspace.rank < len(subspace.spectrum) else 0.0
     return RowProblem(
         rows=rows,
         basis=subspace.basis,
@@ -96,6 +99,7 @@ def pose_problem(subspace: InputSubspace, signals: tuple[Signals, ...]) -> RowPr
         after=layer.after,
         informative=is_informative.to(rows.dtype),
         noise=subspace.noise,
+        unexplained=max(0.0, beyond - noise_edge(subspace.noise, tuple(layer.change.shape))),
         has_bias=layer.has_bias,
         signals=signals,
     )

@@ -41,12 +41,9 @@ class CertificateRules:
     """Largest deviation among the values of an input, in standard deviations of their noise."""
     own_zeros: Share = 0.016
     """Fraction of units on which a row must be zero and another not, for the two to be distinct."""
-    rival_evidence: Share = 0.9
-    """Least evidence of a rival, relative to the row that it might replace."""
-    rival_part: PositiveFloat = 0.01
-    """Least part of a row in its rival."""
-    rival_tries: PositiveInt = 12
-    """Searches per input for rivals of its row."""
+    density_band: Annotated[float, Field(gt=1)] = 10.0
+    """Width of the band in which small entries are counted to estimate how many zeros chance makes, in widths of a
+    zero: wide enough for a count with little scatter, narrow enough for a constant density."""
     range_slack: Share = 0.05
     """How far values may lie outside their range, as a fraction of it; covers the noise of the weights."""
     touching_distance: PositiveFloat = 1e-3

@@ -50,7 +50,9 @@ def log_p_agreement(
     return torch.as_tensor(tail + patterns, dtype=torch.float64).clamp(max=0.0)
 
 
-def bound_log_tail(hits: NDArray[np.float64], trials: int, chance: NDArray[np.float64]) -> NDArray[np.float64]:
+def bound_log_tail(
+    hits: NDArray[np.float64], trials: NDArray[np.float64] | int, chance: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Bound the log probability of at least ``hits`` successes in ``trials`` (Chernoff; Hoeffding 1963)."""
     rate = np.clip(hits / trials, chance, 1.0)
     divergence = xlogy(rate, rate / chance) + xlogy(1 - rate, (1 - rate) / (1 - chance))

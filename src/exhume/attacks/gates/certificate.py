@@ -1,0 +1,133 @@
+"""Decide which inputs are proven, and state why the others are not.
+
+The input of a row is read out as the vector that all *other* rows leave open. It is right if and only if the other rows
+span what the other true rows span. So a wrong row does local harm: if row ``j`` is a mixture that contains the true row
+``l``, the input of ``l`` moves by a multiple of the input of ``j``, and no other input moves. What can be mixed into a
+row is limited by its zeros, because a mixture is zero only where all of its parts are.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from exhume.attacks.gates.check import CheckedRows
+from exhume.attacks.gates.problem import RowProblem
+from exhume.attacks.gates.significance import bound_log_tail
+from exhume.attacks.gates.zeros import find_zeros, zero_width
+
+
+class Doubt(StrEnum):
+    """Why an input is not certified; the first reason that applies."""
+
+    NONE = ""
+    MISSING_ROWS = "it depends on rows that were not found"
+    CHANCE = "chance may explain its row"
+    GATES = "its gates contradict its row"
+    NEAR_DUPLICATE = "the row of a near-duplicate may contain a part of its row"
+    NOISE = "the noise of the weights leaves it too imprecise"
+    RANGE = "it lies outside the range of inputs, or its scale is not determined"
+    FEATURES = "it is a feature of frozen layers, which have no range to check it against"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """What is proven about the inputs of rows."""
+
+    doubts: list[Doubt]
+    """One per input; :attr:`Doubt.NONE` where it is proven."""
+    errors: Float[Tensor, " row"]
+    """Bound on the error of the values of each input; infinite where rows are missing."""
+
+    def with_doubt(self, doubt: Doubt, where: Bool[Tensor, " row"]) -> "Certificate":
+        """Return the certificate with one more reason for doubt; reasons that were there already stay."""
+        pairs = zip(self.doubts, where.tolist(), strict=True)
+        return Certificate(doubts=[doubt if hit and not old else old for old, hit in pairs], errors=self.errors)
+
+    @property
+    def is_certified(self) -> Bool[Tensor, " row"]:
+        """Which inputs are proven."""
+        return torch.tensor([not doubt for doubt in self.doubts], dtype=torch.bool)
+
+
+def certify(
+    problem: RowProblem,
+    checked: CheckedRows,
+    log_p: Float[Tensor, " row"],
+    scale: Float[Tensor, "row 1"] | float,
+    error_rate: float,
+) -> Certificate:
+    """Decide which inputs are proven.
+
+    Args:
+        problem: what the rows are rows of.
+        checked: the rows and their inputs.
+        log_p: log p-values of the rows, corrected for the number of rows that were tried.
+        scale: what inputs are multiplied by, where the layer has no bias.
+        error_rate: the probability, over the whole run, of certifying anything that was not trained on.
+    """
+    rows = checked.rows
+    errors = torch.full((len(rows),), torch.inf).to(rows)
+    certificate = Certificate(doubts=[Doubt.NONE] * len(rows), errors=errors)
+    if not checked.is_complete:
+        return certificate.with_doubt(Doubt.MISSING_ROWS, errors > 0)
+    errors = (input_errors(problem, rows)[:, None] * scale)[:, 0]
+    certificate = Certificate(doubts=certificate.doubts, errors=errors)
+    certificate = certificate.with_doubt(Doubt.CHANCE, log_p >= math.log(error_rate))
+    certificate = certificate.with_doubt(Doubt.GATES, ~(checked.is_exact & checked.is_single))
+    certificate = certificate.with_doubt(Doubt.NEAR_DUPLICATE, may_contain(problem, rows, error_rate).any(dim=0))
+    return certificate.with_doubt(Doubt.NOISE, ~(errors <= problem.certificate.precision))
+
+
+def may_contain(problem: RowProblem, rows: Float[Tensor, "row rank"], error_rate: float) -> Bool[Tensor, "row row"]:
+    """Return for each row which other rows may be mixed into it.
+
+    A mixture of ``g`` rows is zero on their common zeros, on up to ``g - 1`` units that its coefficients are chosen
+    for, and by chance. So if row ``l`` is a part of row ``j``, few zeros of ``j`` are not zeros of ``l``: no more than
+    the other parts can force and chance can add. The density of small entries of ``j`` above its zeros measures chance.
+    """
+    band = problem.certificate.density_band
+    size, width = problem.normalise(rows).abs(), zero_width(problem, rows)
+    zeros, informative = find_zeros(problem, rows), problem.informative.bool()
+    small = ((size > width) & (size <= band * width) & informative).to(rows)
+    nonzero = (~zeros & informative).to(rows)
+    own = (zeros.to(rows) @ nonzero.T).fill_diagonal_(math.inf)
+    expected = (small @ nonzero.T + 1) / (band - 1)
+    trials = nonzero.sum(dim=1).clamp(min=1).expand(len(rows), -1)
+    # The other rows in the order in which they can be parts; the parts before one in this order can force a zero each.
+    order = own.argsort(dim=1)[:, :-1]
+    forced = torch.arange(1, len(rows), device=rows.device)
+    beyond, tried = (own.gather(1, order) - forced).clamp(min=0), trials.gather(1, order)
+    chance = (expected.gather(1, order) / tried).clamp(1e-12, 1 - 1e-9)
+    tail = bound_log_tail(beyond.cpu().numpy(), tried.cpu().numpy(), chance.cpu().numpy())
+    is_possible = torch.as_tensor(tail, device=rows.device) > math.log(error_rate / len(rows) ** 2)
+    # If a row can be a part, all rows before it, which have fewer zeros against them, can be parts as well.
+    is_possible = is_possible.flip(1).cummax(dim=1).values.flip(1) if len(rows) > 1 else is_possible
+    return torch.zeros_like(own, dtype=torch.bool).scatter_(1, order, is_possible)
+
+
+def input_errors(problem: RowProblem, rows: Float[Tensor, "rank rank"]) -> Float[Tensor, " row"]:
+    """Bound the error of each input that the noise of the weights causes, in the read-out and through the rows.
+
+    A row is known from its zeros: the fewer of them determine a direction, the further noise can tilt the row in this
+    direction. A tilt of row ``j`` moves the other inputs by multiples of the difference to its own input. What the
+    singular values show beyond noise (inputs with a tiny effect) may lie in any direction and is added in full.
+    """
+    readers = torch.linalg.inv(rows)
+    inputs = (problem.change @ readers).T
+    constants = inputs[:, -1] if problem.has_bias else torch.ones_like(inputs[:, 0])
+    inputs = inputs / constants[:, None]
+    amplification: Tensor = readers.norm(dim=0) / constants.abs()
+    variance = (problem.noise * amplification).square()[:, None].expand_as(inputs).clone()
+    noise = problem.noise * (rows / problem.strengths).norm(dim=1)
+    for index, zeros in enumerate(find_zeros(problem, rows)):
+        columns = problem.rows[:, zeros]
+        strengths, directions = torch.linalg.eigh(columns @ columns.T)  # the first direction is the row itself
+        tilts = directions[:, 1:].T @ readers / strengths[1:, None].clamp(min=1e-300).sqrt()
+        shares = noise[index] * tilts.norm(dim=0) * constants[index].abs() / constants.abs()
+        shares[index] = 0  # the read-out of an input does not use its own row
+        variance += shares.square()[:, None] * (inputs[index] - inputs).square()
+    return problem.certificate.noise_tail * variance.amax(dim=1).sqrt() + problem.unexplained * amplification

@@ -1,0 +1,123 @@
+"""What is certified: rows that others may contain, errors that noise causes, and reasons for doubt."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from exhume.attacks.gates.certificate import Doubt, certify, input_errors, may_contain
+from exhume.attacks.gates.check import check_rows
+from exhume.attacks.gates.rules import CertificateRules
+from exhume.attacks.gates.zeros import find_zeros
+from tests.attacks.gates.victims import mix_rows, random_rows, solved_problem
+
+RATE = 1e-3
+PRECISION = CertificateRules().precision
+
+
+def read_inputs(problem, rows):
+    return check_rows(problem, rows).inputs
+
+
+class TestMayContain:
+    def test_true_rows_contain_no_other(self):
+        problem, rows, _ = solved_problem()
+        assert not bool(may_contain(problem, rows, RATE).any())
+
+    @pytest.mark.parametrize("part", [0.01, 0.3, -2.0])
+    def test_a_mixture_may_contain_its_parts_and_few_others(self, part):
+        problem, rows, _ = solved_problem()
+        contained = may_contain(problem, mix_rows(rows, 3, 5, part), RATE)
+        assert bool(contained[3, 5])
+        assert int(contained.sum()) <= 3
+        assert int(contained.sum()) == int(contained[3].sum()), "the other rows are as they were"
+
+    def test_three_parts_are_found_too(self):
+        problem, rows, _ = solved_problem()
+        wrong = mix_rows(mix_rows(rows, 3, 5, 0.4), 3, 7, 0.4)
+        assert bool(may_contain(problem, wrong, RATE)[3, [5, 7]].all())
+
+    def test_random_rows_may_contain_anything(self):
+        # Whatever few zeros a generic vector has, its coefficients may have been chosen for.
+        problem, rows, _ = solved_problem()
+        wrong = rows.clone()
+        wrong[0] = random_rows(problem, 1, seed=3)[0]
+        assert bool(may_contain(problem, wrong, RATE)[0, 1:].all())
+
+    def test_whatever_is_wrong_is_contained_somewhere(self):
+        problem, rows, inputs = solved_problem()
+        for place, other, part in ((0, 1, 0.5), (4, 9, 1.0), (12, 2, -0.2)):
+            wrong = mix_rows(rows, place, other, part)
+            errors = (read_inputs(problem, wrong) - inputs).abs().amax(dim=1)
+            is_doubtful = may_contain(problem, wrong, RATE).any(dim=0)
+            assert bool(is_doubtful[other])
+            assert float(errors[~is_doubtful].max()) < PRECISION
+
+    def test_a_stricter_rate_doubts_no_less(self):
+        problem, rows, _ = solved_problem()
+        wrong = mix_rows(rows, part=0.1)
+        assert bool((may_contain(problem, wrong, 1e-12) >= may_contain(problem, wrong, 1e-2)).all())
+
+
+class TestInputErrors:
+    def test_bounds_hold_for_noise_of_the_stated_size(self):
+        """Slow twin: add noise to the change, find the rows again from their zeros, read the inputs out."""
+        problem, rows, inputs = solved_problem()
+        noise, zeros = 1e-4 * float(problem.strengths[-1]), find_zeros(problem, rows)
+        noisy = replace(problem, noise=noise)
+        worst = torch.zeros(len(rows), dtype=torch.float64)
+        for seed in range(20):
+            generator = torch.Generator().manual_seed(seed)
+            change = problem.change @ problem.rows
+            disturbed = change + noise * torch.randn(change.shape, generator=generator, dtype=torch.float64)
+            left, strengths, right = torch.linalg.svd(disturbed, full_matrices=False)
+            right = right[: problem.rank]
+            found = torch.stack(
+                [torch.linalg.eigh(right[:, own] @ right[:, own].T).eigenvectors[:, 0] for own in zeros]
+            )
+            read = (left[:, : problem.rank] * strengths[: problem.rank]) @ torch.linalg.inv(found)
+            worst = torch.maximum(worst, ((read / read[-1]).T - inputs).abs().amax(dim=1))
+        bounds = input_errors(noisy, rows)
+        assert bool((worst <= bounds).all())
+        assert float((worst / bounds).max()) > 0.1, "a bound that is never approached would withdraw true certificates"
+
+    def test_what_noise_does_not_explain_is_added(self):
+        problem, rows, _ = solved_problem()
+        more = input_errors(replace(problem, unexplained=1e-3), rows) - input_errors(
+            replace(problem, unexplained=0.0), rows
+        )
+        assert float(more.min()) > 0
+
+
+class TestCertify:
+    def certificate(self, problem, rows, log_p=-100.0):
+        every = torch.full((len(rows),), log_p, dtype=torch.float64)
+        return certify(problem, check_rows(problem, rows), every, 1.0, RATE)
+
+    def test_true_rows_are_certified(self):
+        problem, rows, _ = solved_problem()
+        certificate = self.certificate(problem, rows)
+        assert bool(certificate.is_certified.all())
+        assert set(certificate.doubts) == {Doubt.NONE}
+
+    def test_a_wrong_row_costs_only_the_input_that_it_moves(self):
+        problem, rows, inputs = solved_problem()
+        wrong = mix_rows(rows, 3, 5, 0.02)
+        certificate = self.certificate(problem, wrong)
+        errors = (read_inputs(problem, wrong) - inputs).abs().amax(dim=1)
+        assert float(errors[certificate.is_certified].max()) < PRECISION
+        assert not bool(certificate.is_certified[5])
+        assert int(certificate.is_certified.sum()) >= len(rows) - 2
+
+    def test_missing_rows_leave_everything_open(self):
+        problem, rows, _ = solved_problem()
+        certificate = self.certificate(problem, rows[:-1])
+        assert set(certificate.doubts) == {Doubt.MISSING_ROWS}
+        assert bool(torch.isinf(certificate.errors).all())
+
+    def test_the_first_reason_is_given(self):
+        problem, rows, _ = solved_problem()
+        assert set(self.certificate(problem, rows, log_p=math.log(0.5)).doubts) == {Doubt.CHANCE}
+        noisy = replace(problem, unexplained=1.0)
+        assert set(self.certificate(noisy, rows).doubts) == {Doubt.NOISE}
