@@ -1,5 +1,8 @@
-"""Settings of the whole suite: one thread per worker, and one Hypothesis profile."""
+"""Settings of the whole suite: one thread per worker, neighbours on one worker, and one Hypothesis profile."""
 
+from typing import Any
+
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
@@ -18,3 +21,16 @@ settings.register_profile(
 )
 settings.register_profile("explore", settings.get_profile("exhume"), derandomize=False)
 settings.load_profile("exhume")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep neighbouring tests on one worker, so that they share trained networks; an idle worker takes from the other.
+
+    The default of xdist deals tests out in turn, and every worker would train every network. Another ``--dist`` holds.
+    """
+    if config.getoption("dist") != "load":
+        return None
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)

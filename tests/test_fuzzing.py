@@ -263,7 +263,7 @@ def test_words_of_the_command_line(folder: Path, text: str) -> None:
         st.text(max_size=60), st.recursive(st.none() | st.integers() | st.text(max_size=5), st.lists).map(json.dumps)
     )
 )
-def test_words_that_a_result_is_whole(folder: Path, text: str) -> None:
+def test_complete_results_are_recognised(folder: Path, text: str) -> None:
     place = folder / "requests"
     place.mkdir(exist_ok=True)
     (place / "request.json").write_text(text, errors="surrogatepass")

@@ -25,7 +25,7 @@ def nearest(found, data):
     return torch.cdist(data.train.inputs.flatten(1), found.inputs.flatten(1)).amin(1)
 
 
-def test_with_a_known_start_the_union_is_never_worse(lazy):
+def test_with_known_initial_weights_the_union_is_never_worse(lazy):
     data, view = lazy
     # Reconstructions start the certificate, which must not keep it from proving all there is.
     proven = GateCertificate(warm_start=QUICK, rounds=10).run(view, device="cpu")
@@ -38,14 +38,14 @@ def test_with_a_known_start_the_union_is_never_worse(lazy):
     assert both.diagnostics["training_size_estimate"] == 8
 
 
-def test_a_known_start_narrows_the_search_to_the_subspace(lazy):
+def test_known_initial_weights_narrow_the_search_to_the_subspace(lazy):
     _, view = lazy
     assert QUICK.run(view, device="cpu").diagnostics["searched_dimensions"] == 7
     with pytest.raises(Refusal, match="cannot be read off"):
         QUICK.check(replace(view, initial=None))
 
 
-def test_the_certificate_is_left_out_where_the_start_is_unknown(lazy):
+def test_the_certificate_is_omitted_where_the_initial_weights_are_unknown(lazy):
     _, view = lazy
     wanted = replace(QUICK, candidates=8)
     found = Combined(attacks=(GateCertificate(), wanted)).run(replace(view, initial=None), device="cpu")
@@ -53,7 +53,7 @@ def test_the_certificate_is_left_out_where_the_start_is_unknown(lazy):
     assert not found.certified.any()
 
 
-def test_it_refuses_only_what_all_refuse(lazy):
+def test_a_view_is_refused_only_if_every_attack_refuses_it(lazy):
     _, view = lazy
     bent = exhume.AttackerView(
         model=MLP(width=128, bias="first", activation="tanh").build((1, 8, 8), 1),

@@ -1,4 +1,4 @@
-"""The capability check says what applies, with which caveats, and why not."""
+"""The assessment: which attacks apply, with which caveats, and why others do not."""
 
 from dataclasses import replace
 
@@ -47,7 +47,7 @@ def test_catalogued_names_have_costs_that_order_them():
     assert costs == sorted(costs)
 
 
-def test_without_a_start_attacks_on_the_difference_do_not_apply():
+def test_without_initial_weights_attacks_on_the_change_do_not_apply():
     view = replace(trained(), initial=None)
     for name in ("gate-certificate", "weight-difference"):
         one = of(view, name)
@@ -59,9 +59,9 @@ def test_adam_is_seen_in_the_weights_and_known_from_the_training():
     one = of(trained("adam"))
     assert one.applies is not Applicability.APPLIES
     assert "Adam" in " ".join(one.reasons)
-    told = of(replace(trained(), training={"optimiser": "Adam"}), "weight-difference")
-    assert told.applies is Applicability.WITH_CAVEATS
-    assert "adam" in told.reasons[0]
+    assessed = of(replace(trained(), training={"optimiser": "Adam"}), "weight-difference")
+    assert assessed.applies is Applicability.WITH_CAVEATS
+    assert "adam" in assessed.reasons[0]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_adam_is_seen_in_the_weights_and_known_from_the_training():
         ({"optimiser": "sgd"}, None),
     ],
 )
-def test_what_is_known_of_the_training_is_weighed(facts, word):
+def test_facts_about_the_training_decide_the_caveats(facts, word):
     reasons = " ".join(of(replace(trained(), training=facts)).reasons)
     assert (word in reasons) if word else reasons == ""
 
@@ -88,12 +88,12 @@ def test_cross_entropies_maximise_a_margin_and_squares_do_not(loss, is_one):
     ("facts", "word"),
     [({}, "not known"), ({"weight_decay": 0}, "without weight decay"), ({"weight_decay": 1e-3}, None)],
 )
-def test_attacks_at_rest_ask_for_weight_decay(facts, word):
+def test_attacks_on_stationary_points_need_weight_decay(facts, word):
     reasons = " ".join(of(replace(trained(), training=facts), "stationarity").reasons)
     assert (word in reasons) if word else reasons == ""
 
 
-def test_layers_that_disturb_are_named():
+def test_layers_that_prevent_an_attack_are_named():
     model = nn.Sequential(
         nn.Flatten(), nn.Linear(64, 256), nn.ReLU(), nn.Dropout(0.1), nn.Linear(256, 2), nn.BatchNorm1d(2)
     )
@@ -109,7 +109,7 @@ def test_other_activations_and_convolutions_do_not_apply():
     assert "not a dense layer" in of(started(convolution)).reasons[0]
 
 
-def test_coarse_weights_and_far_trips_are_caveats():
+def test_coarse_weights_and_large_changes_are_caveats():
     view = trained()
     halved = replace(view, final={name: weight.half() for name, weight in view.final.items()})
     assert clues_of(halved).coarse_weights == "float16"
@@ -127,7 +127,7 @@ def test_frozen_features_are_named_as_such():
     assert "frozen features" in " ".join(one.reasons)
 
 
-def test_crowded_networks_are_told():
+def test_few_units_per_example_are_a_caveat():
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 2))
     assert any("units per example" in reason for reason in of(started(model)).reasons)
 
@@ -147,7 +147,7 @@ def started(model: nn.Module, frozen: tuple[str, ...] = ()) -> AttackerView:
     return AttackerView(model=model, initial=initial, final=final, input_shape=(1, 8, 8), bounds=(0.0, 1.0))
 
 
-def test_the_model_is_not_changed_by_looking():
+def test_an_assessment_does_not_change_the_model():
     view = trained()
     before = {name: weight.clone() for name, weight in view.model.state_dict().items()}
     assess(view)

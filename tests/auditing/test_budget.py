@@ -21,6 +21,6 @@ def test_no_limit() -> None:
     assert Budget.start(None).seconds_left() == Budget.start(math.inf).seconds_left() == math.inf
 
 
-def test_only_attacks_that_nobody_asked_for_have_a_limit_by_default() -> None:
+def test_only_attacks_that_were_not_requested_have_a_default_limit() -> None:
     assert default_minutes(is_auto=True) == AUTO_MINUTES
     assert default_minutes(is_auto=False) is None

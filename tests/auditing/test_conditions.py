@@ -39,7 +39,7 @@ def test_conditions_that_cannot_be_read(text: str):
         Condition.read(text)
 
 
-def test_a_condition_on_what_is_not_known_is_an_error_and_not_a_pass():
+def test_a_condition_on_an_unknown_value_is_an_error_and_not_a_pass():
     without_data = audit(trained(), seed=1)
     with pytest.raises(ExhumeError, match="not known here"):
         Condition.read("good>0").is_met(without_data)

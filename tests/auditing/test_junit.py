@@ -26,6 +26,6 @@ def test_junit_has_a_case_for_each_condition_and_attack():
 
 
 @given(st.text(st.characters(codec="utf-8")))
-def test_junit_is_xml_whatever_reasons_say(reason: str):
+def test_junit_is_valid_xml_for_any_reason(reason: str):
     one = Assessment(attack="spade", applies=Applicability.DOES_NOT, reasons=(reason,))
     ElementTree.fromstring(junit(Audit(evaluations={}, assessments=(one,)), {}))

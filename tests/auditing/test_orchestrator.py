@@ -120,7 +120,7 @@ def test_kept_results_take_no_time_when_the_budget_is_spent(tmp_path: Path) -> N
     assert (tmp_path / "tally").read_text() == "x"
 
 
-def test_a_bug_in_one_attack_costs_no_result_of_others_unless_it_was_asked_for(tmp_path: Path) -> None:
+def test_a_bug_in_an_attack_stops_the_audit_only_if_the_attack_was_requested(tmp_path: Path) -> None:
     attacks = {
         "broken": Counting(tally=str(tmp_path / "no" / "folder")),
         "counting": Counting(tally=str(tmp_path / "tally")),

@@ -35,13 +35,13 @@ def test_the_unchanged_network_costs_what_the_audit_found(monkeypatch: pytest.Mo
     assert free[0].certified == int(certified().certified.sum())
 
 
-def test_a_budget_of_nothing_runs_nothing(tmp_path) -> None:
+def test_a_budget_of_zero_runs_nothing(tmp_path) -> None:
     prices = price_defences(trained(), None, Counting(tally=str(tmp_path / "tally")), budget=0.0)
     assert all((price.certified, price.accuracy) == (None, None) for price in prices)
     assert not (tmp_path / "tally").exists()
 
 
-def test_the_report_shows_what_is_unknown(tmp_path) -> None:
+def test_the_report_shows_unknown_prices(tmp_path) -> None:
     prices = price_defences(trained(), digits(), Counting(tally=str(tmp_path / "tally")), budget=0.0)
     text = render_page(Audit(evaluations={"gate-certificate": evaluate(certified(), digits())}, prices=prices))
     assert "share of the budget was spent" in text

@@ -56,7 +56,7 @@ def test_a_checkpoint_is_removed_with_its_empty_folder(tmp_path: Path) -> None:
     folder.remove_checkpoint("second")
 
 
-def test_what_is_missing_or_damaged_is_one_sentence(tmp_path: Path) -> None:
+def test_missing_or_damaged_files_are_one_sentence(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     assert folder.load_data() is None
     assert folder.load_training() is None

@@ -1,4 +1,4 @@
-"""The start that nobody wrote down is found, with evidence; where there is none to find, none is claimed."""
+"""Unrecorded initial weights are found, with evidence; where they cannot be found, none are claimed."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ def build(seed: int) -> dict[str, torch.Tensor]:
     return draw_weights(network, seed)
 
 
-def test_a_hidden_seed_is_found_and_the_attack_works_from_it():
+def test_an_unrecorded_seed_is_found_and_the_attack_succeeds_with_it():
     view = trained()
     hidden = replace(view, initial=None)
     found = find_seed(hidden, build, range(200))
@@ -30,19 +30,19 @@ def test_a_hidden_seed_is_found_and_the_attack_works_from_it():
     assert best.correlation > 0.9
     assert abs(second.correlation) < 0.1
     assert (best.rank, best.full_rank) == (8, 65)
-    assert second.rank is None, "the difference from a stranger has no low rank"
+    assert second.rank is None, "the difference from unrelated weights has no low rank"
     assert all(torch.equal(found.weights[name], weight) for name, weight in view.initial.items())
     assert GateCertificate().run(replace(view, initial=found.weights), seed=0).certified.all()
 
 
-def test_a_seed_outside_of_the_search_is_not_made_up():
+def test_no_seed_is_claimed_where_the_right_one_was_not_tried():
     found = find_seed(replace(trained(), initial=None), build, range(100, 160))
     assert not found.evidence.is_clear
     assert found.evidence.tried == 60
     assert found.evidence.best.log10_p > -3
 
 
-def test_the_search_stops_early_but_never_without_others_to_compare_with():
+def test_the_search_stops_early_but_not_before_it_has_candidates_to_compare():
     certain = find_seed(replace(trained(), initial=None), build, [SEED, *range(1000, 3000)])
     assert certain.evidence.tried == 16
     assert certain.evidence.best.name == f"seed {SEED}"
@@ -83,15 +83,15 @@ def test_the_public_base_is_found_among_others_with_its_new_head_filled_in():
 
 def test_checkpoints_of_other_networks_are_passed_over_or_refused():
     view = trained()
-    stranger = {"layer.weight": torch.zeros(3, 3)}
-    assert find_base(view, {"other": stranger, "start": view.initial}).evidence.best.name == "start"
+    unrelated = {"layer.weight": torch.zeros(3, 3)}
+    assert find_base(view, {"other": unrelated, "start": view.initial}).evidence.best.name == "start"
     with pytest.raises(WeightsError, match="initial weights do not belong"):
-        find_base(view, {"other": stranger})
+        find_base(view, {"other": unrelated})
     with pytest.raises(ExhumeError, match="at least one checkpoint"):
         find_base(view, {})
 
 
-def test_what_a_base_lacks_comes_from_the_end():
+def test_layers_that_a_base_lacks_are_taken_from_the_final_weights():
     final = {"a": torch.ones(2), "b": torch.ones(3)}
     filled = fill_missing(final, {"a": torch.zeros(2), "b": torch.zeros(4), "c": torch.zeros(1)})
     assert {name: weight.tolist() for name, weight in filled.items()} == {"a": [0.0, 0.0], "b": [1.0, 1.0, 1.0]}
@@ -99,14 +99,14 @@ def test_what_a_base_lacks_comes_from_the_end():
 
 @settings(max_examples=40)
 @given(seed=st.integers(0, 2**31), rows=st.integers(20, 60), spread=st.floats(1e-3, 1e3))
-def test_strangers_are_rarely_alike(seed: int, rows: int, spread: float):
+def test_unrelated_weights_rarely_look_alike(seed: int, rows: int, spread: float):
     generator = torch.Generator().manual_seed(seed)
     final = {"w": torch.randn(rows, 50, generator=generator) ** 3, "b": torch.rand(rows, generator=generator)}
     start = {name: spread * torch.randn(weight.shape, generator=generator) for name, weight in final.items()}
     assert Resemblance.of(final, final)(start)[2] > -7  # of forty draws, one in ten million would be news
 
 
-def test_p_values_of_strangers_are_uniform():
+def test_p_values_of_unrelated_weights_are_uniform():
     generator = torch.Generator().manual_seed(0)
     resemblance = Resemblance.of({"w": torch.rand(40, 40, generator=generator)}, ["w"])
     p_values = torch.tensor([10 ** resemblance({"w": torch.rand(40, 40, generator=generator)})[2] for _ in range(400)])

@@ -87,7 +87,7 @@ def test_an_assessment_and_a_run_compute_each_clue_once(attack, view, calls, dec
     assert decompositions.count(torch.Size(live)) == 1
 
 
-def test_a_missing_start_is_looked_for_once(view, calls):
+def test_missing_initial_weights_are_looked_for_once(view, calls):
     hidden = replace(view, initial=None)
     assess(hidden)
     assess(hidden)

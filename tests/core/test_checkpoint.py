@@ -22,7 +22,7 @@ def test_other_work_is_refused_and_the_file_stays(tmp_path):
     Checkpoint(path, "me", "search").save({}, {"w": torch.ones(2)})
     before = path.read_bytes()
     with pytest.raises(ExhumeError, match="belongs to a search with other settings or data"):
-        Checkpoint(path, "somebody else", "search").load()
+        Checkpoint(path, "other work", "search").load()
     with pytest.raises(ExhumeError, match="is not a saved training"):
         Checkpoint(path, "me", "training").load()
     assert path.read_bytes() == before

@@ -35,7 +35,7 @@ def test_agreement_is_that_of_a_loop_over_pairs(monkeypatch, rows_at_once):
     torch.testing.assert_close(agreement_between_runs(inputs, run), slow_agreement(inputs, run))
 
 
-def test_what_two_runs_share_is_agreed_on():
+def test_runs_agree_on_the_candidates_they_share():
     inputs, run = draw(15, 50), torch.arange(15) // 5
     inputs[7] = 2 * inputs[4] + 0.3  # scale and brightness do not matter
     inputs[1] = inputs[0]  # repetitions within a run do not count

@@ -1,4 +1,4 @@
-"""JSON values: whatever is found, JSON can hold it."""
+"""JSON values: every value becomes one that JSON can hold."""
 
 import json
 import math

@@ -44,7 +44,7 @@ def test_the_result_builds_the_class() -> None:
         ("step", "1", "Checked has no setting 'step'; did you mean steps"),
     ],
 )
-def test_messages_say_what_fits(field: str, text: str, message: str) -> None:
+def test_messages_state_the_valid_values(field: str, text: str, message: str) -> None:
     with pytest.raises(ExhumeError, match=message):
         parse_settings(Checked, {field: text})
 

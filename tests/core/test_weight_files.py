@@ -1,4 +1,4 @@
-"""Weights from files: the good in every wrapping, the bad each with its sentence, and never a crash."""
+"""Weights from files: every supported wrapping loads, and every bad file is refused in one sentence."""
 
 import pickle
 import tarfile

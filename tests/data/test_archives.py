@@ -1,4 +1,4 @@
-"""Tar archives from strangers."""
+"""Untrusted tar archives."""
 
 import contextlib
 import gzip
@@ -36,7 +36,7 @@ def files_under(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def test_wanted_files_are_unpacked_flat_and_others_left(tmp_path: Path) -> None:
+def test_wanted_files_are_unpacked_into_one_folder_and_others_are_not(tmp_path: Path) -> None:
     archive = tar(
         tmp_path / "good.tar.gz",
         member("batches", kind=tarfile.DIRTYPE),
@@ -96,7 +96,7 @@ def declared_but_absent(path: Path) -> None:
 
 
 @pytest.mark.parametrize("bomb", [huge_comment, many_empty_files, declared_but_absent])
-def test_bombs_go_off_at_the_limit(tmp_path: Path, bomb: Callable[[Path], None]) -> None:
+def test_decompression_bombs_are_stopped_at_the_limit(tmp_path: Path, bomb: Callable[[Path], None]) -> None:
     bomb(tmp_path / "bomb.tar.gz")
     with pytest.raises(DataError, match="more than 1,048,576 bytes"):
         unpack(tmp_path / "bomb.tar.gz", tmp_path / "into", wanted=("a.bin",), limit=LIMIT)

@@ -26,7 +26,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("classes", [CIFAR_10, CIFAR_100], ids=["cifar-10", "cifar-100"])
 @pytest.mark.parametrize("packed", [False, True])
-def test_records_come_back_plane_by_plane(path: Path, classes: tuple[str, ...], packed: bool) -> None:
+def test_records_are_read_plane_by_plane(path: Path, classes: tuple[str, ...], packed: bool) -> None:
     content = records(classes, [3, 0, 9])
     path.write_bytes(gzip.compress(content) if packed else content)
     read = read_cifar_file(path, classes, 10)
@@ -52,7 +52,7 @@ def test_a_cut_file_is_a_shorter_one_or_a_data_error(
             read_cifar_file(path, CIFAR_10, 10)
 
 
-def test_a_label_outside_the_classes_tells_it_is_another_file(path: Path) -> None:
+def test_a_label_outside_the_classes_means_another_kind_of_file(path: Path) -> None:
     path.write_bytes(records(CIFAR_10, [1, 10]))
     with pytest.raises(DataError, match="record 1 has label 10"):
         read_cifar_file(path, CIFAR_10, 10)

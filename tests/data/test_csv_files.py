@@ -52,12 +52,12 @@ def test_columns_are_standardised_and_the_label_column_set_apart(tmp_path: Path,
         ("age,kind\n1,\0\n2," + "c" * 200_000 + "\n", "kind", "CSV"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, text: str, label: str | None, message: str) -> None:
+def test_bad_files_are_refused_with_the_reason(tmp_path: Path, text: str, label: str | None, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read_csv(write(tmp_path, text), label)
 
 
-def test_a_file_in_another_encoding_is_said_to_be(tmp_path: Path) -> None:
+def test_a_file_in_another_encoding_is_refused_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not text in UTF-8"):
         read_csv(write(tmp_path, "größe,kind\n1,cat\n", "latin-1"), "kind")
 

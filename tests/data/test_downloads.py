@@ -68,12 +68,12 @@ def publish_cifar(folder: Path, address: str) -> tuple[Download, ...]:
 
 def test_fetched_files_load(published: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(DOWNLOADS, "mnist", publish_mnist(*published))
-    heard: list[tuple[str, int, int]] = []
-    folder = fetch("mnist", tmp_path / "data", lambda stage, done, total, note="": heard.append((stage, done, total)))
+    reports: list[tuple[str, int, int]] = []
+    folder = fetch("mnist", tmp_path / "data", lambda stage, done, total, note="": reports.append((stage, done, total)))
     assert folder == tmp_path / "data" / "mnist"
     assert len(load("mnist", size=10, data_dir=tmp_path / "data").train) == 10
-    assert {stage for stage, _, _ in heard} == {f"fetch {file}.gz" for file in MNIST_FILES}
-    assert all(0 <= done <= total for _, done, total in heard)
+    assert {stage for stage, _, _ in reports} == {f"fetch {file}.gz" for file in MNIST_FILES}
+    assert all(0 <= done <= total for _, done, total in reports)
 
 
 def test_an_archive_is_unpacked_and_loads(
@@ -85,19 +85,19 @@ def test_an_archive_is_unpacked_and_loads(
     assert len(data.train) == len(data.holdout) == 20
 
 
-def test_what_is_there_is_not_downloaded_again(
+def test_existing_files_are_not_downloaded_again(
     published: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(DOWNLOADS, "mnist", publish_mnist(*published))
     fetch("mnist", tmp_path / "data")
     for file in published[0].iterdir():
         file.unlink()
-    heard: list[str] = []
-    fetch("mnist", tmp_path / "data", lambda stage, done, total, note="": heard.append(stage))
-    assert not heard
+    reports: list[str] = []
+    fetch("mnist", tmp_path / "data", lambda stage, done, total, note="": reports.append(stage))
+    assert not reports
 
 
-def test_a_file_brought_by_hand_is_checked_and_used(
+def test_a_file_copied_by_hand_is_checked_and_used(
     published: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (download,) = publish_cifar(*published)
@@ -112,7 +112,7 @@ def test_a_file_brought_by_hand_is_checked_and_used(
     assert (folder / "test_batch.bin").is_file()
 
 
-def test_the_environment_says_where_downloads_go(
+def test_the_environment_sets_the_download_folder(
     published: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(DOWNLOADS, "mnist", publish_mnist(*published))
@@ -121,7 +121,7 @@ def test_the_environment_says_where_downloads_go(
     assert fetch("mnist") == tmp_path / "mine" / "mnist"
 
 
-def test_a_file_with_another_checksum_is_dropped(
+def test_a_file_with_another_checksum_is_discarded(
     published: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(DOWNLOADS, "mnist", publish_mnist(*published))
@@ -131,7 +131,7 @@ def test_a_file_with_another_checksum_is_dropped(
     assert not list((tmp_path / "data" / "mnist").iterdir())
 
 
-def test_no_network_is_one_sentence_that_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_network_is_one_sentence_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unreachable = Download(url="http://127.0.0.1:9/train.gz", checksum="md5:0")
     monkeypatch.setitem(DOWNLOADS, "mnist", (unreachable,))
     with pytest.raises(DataError, match=r"cannot be reached; .* copy the file into .*mnist") as caught:
@@ -139,7 +139,7 @@ def test_no_network_is_one_sentence_that_helps(tmp_path: Path, monkeypatch: pyte
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_gone_from_the_server_is_said_to_be(
+def test_a_file_missing_on_the_server_is_reported(
     published: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(DOWNLOADS, "mnist", (Download(url=f"{published[1]}/gone.gz", checksum="md5:0"),))
@@ -147,7 +147,7 @@ def test_a_file_gone_from_the_server_is_said_to_be(
         fetch("mnist", tmp_path)
 
 
-def test_a_server_that_never_stops_is_stopped(
+def test_an_endless_download_is_stopped(
     published: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(DOWNLOADS, "mnist", publish_mnist(*published))

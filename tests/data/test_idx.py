@@ -1,4 +1,4 @@
-"""IDX files: whole ones come back bit by bit, damaged ones give DataError and nothing else."""
+"""IDX files: complete files are read exactly, and damaged files raise DataError and nothing else."""
 
 import gzip
 import struct
@@ -36,7 +36,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @quick
 @given(file=idx_files())
-def test_values_come_back_bit_by_bit(path: Path, file: tuple[tuple[int, ...], bytes, bytes]) -> None:
+def test_values_are_read_exactly(path: Path, file: tuple[tuple[int, ...], bytes, bytes]) -> None:
     shape, body, content = file
     path.write_bytes(content)
     values = read_idx(path, len(shape))
@@ -74,7 +74,7 @@ def test_surplus_bytes_are_refused(path: Path) -> None:
         read_idx(path, 1)
 
 
-def test_wrong_magic_names_what_was_found(path: Path) -> None:
+def test_a_wrong_magic_number_is_named(path: Path) -> None:
     path.write_bytes(idx_bytes((2, 2), b"abcd"))
     with pytest.raises(DataError, match="begins with 00000802, not 00000803"):
         read_idx(path, 3)

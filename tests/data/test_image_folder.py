@@ -1,4 +1,4 @@
-"""A folder of images with one sub-folder a class."""
+"""A folder of images with one sub-folder per class."""
 
 import contextlib
 import struct
@@ -37,7 +37,7 @@ def test_grey_images_have_one_channel_and_classes_come_from_folders(tmp_path: Pa
     assert (source.train.inputs[1, 0].numpy() == dog).all()
 
 
-def test_one_colour_image_makes_all_of_them_colour(tmp_path: Path) -> None:
+def test_one_colour_image_turns_all_images_into_colour(tmp_path: Path) -> None:
     cat = grey(tmp_path / "cat", "1.png")
     pixels = np.random.default_rng(1).integers(0, 256, (5, 4, 3), dtype=np.uint8)
     (tmp_path / "dog").mkdir()
@@ -48,7 +48,7 @@ def test_one_colour_image_makes_all_of_them_colour(tmp_path: Path) -> None:
     assert (inputs[1].numpy() == pixels.transpose(2, 0, 1)).all()
 
 
-def test_an_empty_folder_says_what_to_do(tmp_path: Path) -> None:
+def test_an_empty_folder_is_refused_with_advice(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="put the images of each class into a sub-folder"):
         read_image_folder(tmp_path)
 
@@ -60,7 +60,7 @@ def test_an_empty_class_is_named(tmp_path: Path) -> None:
         read_image_folder(tmp_path)
 
 
-def test_mixed_sizes_name_both_images(tmp_path: Path) -> None:
+def test_images_of_different_sizes_are_both_named(tmp_path: Path) -> None:
     grey(tmp_path / "cat", "1.png")
     grey(tmp_path / "dog", "2.png", (5, 5))
     with pytest.raises(DataError, match=r"2\.png has 5 x 5 pixels but .*1.png 4 x 5"):

@@ -1,4 +1,4 @@
-"""Names, paths and where files are looked for."""
+"""Names and paths of data sets, and the folders that are searched."""
 
 import gzip
 import struct
@@ -81,14 +81,14 @@ def test_an_incomplete_folder_gives_way_to_a_complete_one(tmp_path: Path, monkey
     assert len(load("mnist", size=10, data_dir=tmp_path / "part").train) == 10
 
 
-def test_a_missing_source_says_where_it_was_looked_for_and_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_source_is_refused_with_the_searched_folders_and_advice(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"mnist is not in .*here.*; run 'exhume data fetch mnist', or put train-images"
     ):
         load("mnist", data_dir=tmp_path / "here")
 
 
-def test_mnist_lying_about_does_not_pass_for_fashion_mnist(tmp_path: Path) -> None:
+def test_files_of_mnist_are_not_taken_for_fashion_mnist(tmp_path: Path) -> None:
     write_mnist(tmp_path)
     with pytest.raises(DataError, match="fashion-mnist is not in"):
         load("fashion-mnist", data_dir=tmp_path)
@@ -96,7 +96,7 @@ def test_mnist_lying_about_does_not_pass_for_fashion_mnist(tmp_path: Path) -> No
     assert "ankle boot" in load("fashion-mnist", size=10, data_dir=tmp_path).classes
 
 
-def test_available_tells_what_is_here_and_where(tmp_path: Path) -> None:
+def test_available_lists_present_sources_and_their_folders(tmp_path: Path) -> None:
     write_cifar(tmp_path / "cifar-10")
     by_name = {source.name: source for source in available(tmp_path)}
     assert by_name.keys() == KNOWN_SOURCES.keys()
@@ -119,7 +119,7 @@ def test_available_tells_what_is_here_and_where(tmp_path: Path) -> None:
         ("nul\0byte", "no file or folder"),
     ],
 )
-def test_an_unknown_name_is_answered_with_what_is_known(name: str, message: str) -> None:
+def test_an_unknown_name_is_refused_with_the_known_names(name: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         read_source(name)
 
@@ -131,6 +131,6 @@ def test_an_archive_must_be_unpacked_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["digits", "mine.npz"])
-def test_a_label_column_belongs_to_csv_alone(name: str) -> None:
+def test_a_label_column_is_valid_for_csv_files_only(name: str) -> None:
     with pytest.raises(DataError, match="Only CSV files have a label column"):
         read_source(name, label="target")

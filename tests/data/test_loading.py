@@ -16,7 +16,7 @@ def rows(inputs: torch.Tensor) -> set[bytes]:
 
 
 @pytest.mark.parametrize("name", ["digits", "faces", "breast-cancer"])
-def test_bundled_sources_load_balanced_and_apart(name: str) -> None:
+def test_bundled_sources_load_as_balanced_disjoint_sets(name: str) -> None:
     data = load(name, size=40, seed=3)
     assert len(data.train) == len(data.holdout) == 40
     assert data.train.inputs.dtype == torch.float32
@@ -62,7 +62,7 @@ def test_a_smaller_size_lies_within_a_larger_one() -> None:
     assert rows(small.holdout.inputs) <= rows(large.holdout.inputs)
 
 
-def test_a_test_set_is_what_is_left_or_as_many_as_asked() -> None:
+def test_the_test_set_is_the_rest_or_the_requested_number() -> None:
     assert len(load("digits", size=100).test or ()) == 1797 - 200
     assert len(load("digits", size=100, test=60).test or ()) == 60
     assert load("digits", size=100, test=0).test is None
@@ -72,7 +72,7 @@ def test_a_test_set_is_what_is_left_or_as_many_as_asked() -> None:
         load("digits", test=-1)
 
 
-def test_a_published_test_split_is_used_whole_with_the_labels_of_the_task(tmp_path: Path) -> None:
+def test_the_whole_published_test_split_is_used_with_the_labels_of_the_task(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     x, x_test = (random.integers(0, 256, (n, 4, 4), dtype=np.uint8) for n in (30, 6))
     np.savez(tmp_path / "mine.npz", x=x, y=np.arange(30) % 3, x_test=x_test, y_test=[0, 1, 2, 2, 1, 0])
@@ -83,7 +83,7 @@ def test_a_published_test_split_is_used_whole_with_the_labels_of_the_task(tmp_pa
     assert data.name == "mine 2-0"
 
 
-def test_copies_never_stand_on_both_sides(tmp_path: Path) -> None:
+def test_copies_are_never_in_both_training_and_hold_out_set(tmp_path: Path) -> None:
     """Every image four times over: the held-out ones must still be others than the training ones."""
     x = np.repeat(np.random.default_rng(0).integers(0, 256, (12, 4, 4), dtype=np.uint8), 4, axis=0)
     np.savez(tmp_path / "mine.npz", x=x, y=np.repeat(np.arange(12) % 2, 4))
@@ -110,7 +110,7 @@ def test_flat_pixels_are_centred_by_one_number(tmp_path: Path) -> None:
     assert data.offset.shape == (1,)
 
 
-def test_one_class_is_no_task(tmp_path: Path) -> None:
+def test_a_single_class_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "one.npz", x=np.zeros((4, 3, 3), dtype=np.uint8), y=np.zeros(4, dtype=int))
     with pytest.raises(DataError, match="only one class, '0'"):
         load(tmp_path / "one.npz")

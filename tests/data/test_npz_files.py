@@ -33,7 +33,7 @@ def save(folder: Path, **arrays: np.ndarray) -> Path:
         ((6, 20), (6, 20)),
     ],
 )
-def test_bytes_are_images_whatever_the_order_of_their_axes(
+def test_bytes_are_images_in_any_order_of_axes(
     tmp_path: Path, shape: tuple[int, ...], expected: tuple[int, ...]
 ) -> None:
     x = RANDOM.integers(0, 256, shape, dtype=np.uint8)
@@ -87,7 +87,7 @@ LABELS = np.array([0, 1, 0, 1])
         ({"x": BYTES, "y": LABELS, "x_test": BYTES, "y_test": LABELS + 1}, "label '2'"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:
+def test_bad_files_are_refused_with_the_reason(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:
     with pytest.raises(DataError, match=message):
         read_npz(save(tmp_path, **arrays))
 
@@ -97,7 +97,7 @@ def test_pickled_objects_are_never_loaded(tmp_path: Path) -> None:
         read_npz(save(tmp_path, x=np.array([{"a": 1}, print], dtype=object), y=np.array([0, 1])))
 
 
-def test_a_declared_shape_larger_than_the_file_sets_no_memory_aside(tmp_path: Path) -> None:
+def test_a_declared_shape_larger_than_the_file_allocates_no_memory(tmp_path: Path) -> None:
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": (10**15, 1)})
     path = tmp_path / "bomb.npz"

@@ -1,4 +1,4 @@
-"""Data of somebody's own model, in the units the model takes."""
+"""Data for a user's own model, in the units that the model takes."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def saved(path: Path, x: np.ndarray, y: object) -> Path:
 PICTURES = np.random.default_rng(0).random((4, 1, 3, 3)).astype(np.float32)
 
 
-def test_inputs_and_labels_are_what_the_model_takes(tmp_path: Path) -> None:
+def test_inputs_and_labels_are_read_in_the_units_of_the_model(tmp_path: Path) -> None:
     train = saved(tmp_path / "a.npz", PICTURES, [0, 2, 2, 0])
     holdout = saved(tmp_path / "b.npz", 1 - PICTURES[:2], [1, 0])
     data = read_own_files(train, holdout, input_shape=(1, 3, 3), bounds=(0.0, 1.0))
@@ -71,12 +71,12 @@ def test_labels_of_every_kind(y: object, classes: tuple[str, ...], labels: list[
         (PICTURES[:0], [], "no examples"),
     ],
 )
-def test_what_does_not_fit_is_said(x: np.ndarray, y: object, word: str, tmp_path: Path) -> None:
+def test_bad_files_are_refused_with_the_reason(x: np.ndarray, y: object, word: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=word):
         read_own_files(saved(tmp_path / "a.npz", x, y), None, input_shape=(1, 3, 3), bounds=(0.0, 1.0))
 
 
-def test_a_missing_file_is_said(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="There is no file"):
         read_own_files(tmp_path / "a.npz", None, input_shape=(1, 3, 3), bounds=None)
 

@@ -1,4 +1,4 @@
-"""MNIST and CIFAR-10 themselves, where EXHUME_DATA has them."""
+"""The published files of MNIST and CIFAR-10, where EXHUME_DATA has them."""
 
 import hashlib
 import os
@@ -40,7 +40,7 @@ def test_mnist_odd_even_is_the_papers_task() -> None:
 
 
 @needs_cifar
-def test_cifar_animals_and_vehicles_are_told_apart_in_the_test_split_too() -> None:
+def test_cifar_test_images_have_the_labels_animal_and_vehicle() -> None:
     source = read_source("cifar-10")
     data = load("cifar-10", classes="animal-vehicle", size=200)
     assert source.test is not None

@@ -1,4 +1,4 @@
-"""Data sets that were kept are loaded as they are, or refused in a sentence."""
+"""Saved data sets load unchanged, or are refused in one sentence."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ def digits():
     return load("digits", classes="odd-even", size=8, test=5)
 
 
-def test_a_kept_data_set_comes_back_from_its_file_and_its_folder(digits, tmp_path):
+def test_a_saved_data_set_loads_from_its_file_and_its_folder(digits, tmp_path):
     digits.save(tmp_path / "data.safetensors")
     assert load(tmp_path / "data.safetensors") == digits
     assert load(str(tmp_path)) == digits
@@ -47,7 +47,7 @@ def test_another_draw_is_refused(settings, sentence, digits, tmp_path):
         (lambda split: replace(split, inputs=split.inputs[..., :4]), "holds inputs of shape"),
     ],
 )
-def test_what_cannot_be_trained_on_is_refused(spoil, sentence, digits, tmp_path):
+def test_data_that_cannot_be_trained_on_is_refused(spoil, sentence, digits, tmp_path):
     replace(digits, train=spoil(digits.train)).save(tmp_path / "data.safetensors")
     with pytest.raises(DataError, match=sentence):
         load(tmp_path)

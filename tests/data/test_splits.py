@@ -93,13 +93,13 @@ def test_classes_that_do_not_divide_the_size_differ_by_one() -> None:
         ((10, 0), None, "'b' has 0 distinct examples"),
     ],
 )
-def test_too_much_is_refused_with_what_is_possible(counts: tuple[int, int], size: int | None, message: str) -> None:
+def test_a_size_beyond_the_data_is_refused_with_advice(counts: tuple[int, int], size: int | None, message: str) -> None:
     labels = torch.cat([torch.full((count,), label) for label, count in enumerate(counts)])
     with pytest.raises(DataError, match=message):
         draw_balanced(labels, "ab", size, generator(0))
 
 
-def test_repeats_are_found_whatever_the_type() -> None:
+def test_repeats_are_found_for_any_type() -> None:
     inputs = torch.tensor([[1, 2], [3, 4], [1, 2], [1, 2], [4, 3]])
     for dtype in (torch.uint8, torch.float32, torch.float64):
         assert find_repeats(inputs.to(dtype)).tolist() == [2, 3]

@@ -1,4 +1,4 @@
-"""Which classes stand against which."""
+"""Tasks: which classes form which label."""
 
 import pytest
 import torch
@@ -45,14 +45,14 @@ def test_one_class_against_another_has_many_spellings(spelling: Classes) -> None
     assert task.label_of.tolist() == [-1, -1, -1, 1, -1, 0, -1, -1, -1, -1]
 
 
-def test_groups_take_the_names_they_are_given() -> None:
+def test_groups_can_be_named() -> None:
     task = choose_task("pet=cat,dog; farm=horse", CIFAR_10)
     assert task.classes == ("pet", "farm")
     assert task.label_of[[3, 5, 7, 0]].tolist() == [0, 0, 1, -1]
     assert torch.equal(task.label_of, choose_task({"pet": ["cat", "dog"], "farm": ["horse"]}, CIFAR_10).label_of)
 
 
-def test_a_number_is_a_name_before_it_is_an_index() -> None:
+def test_a_number_is_read_as_a_name_before_an_index() -> None:
     assert choose_task((7, 3), ("3", "5", "7")).label_of.tolist() == [1, -1, 0]
     assert choose_task((0, 1), ("3", "5", "7")).classes == ("3", "5")
 
@@ -77,6 +77,6 @@ def test_a_number_is_a_name_before_it_is_an_index() -> None:
         ("a=;b=cat", CIFAR_10, "group 'a' must list"),
     ],
 )
-def test_what_is_wrong_with_a_task_is_said(classes: Classes, known: tuple[str, ...], message: str) -> None:
+def test_bad_tasks_are_refused_with_the_reason(classes: Classes, known: tuple[str, ...], message: str) -> None:
     with pytest.raises(DataError, match=message):
         choose_task(classes, known)

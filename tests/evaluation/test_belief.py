@@ -1,4 +1,4 @@
-"""Beliefs: monotone, as isotonic regression has them, honest about counts, and right on candidates never seen."""
+"""Beliefs: isotonic regression, error bars that cover, and calibration on new candidates."""
 
 import json
 
@@ -35,7 +35,7 @@ def test_blocks_of_one_score_are_isotonic_regression(pairs):
 
 
 @given(samples, st.integers(1, 10))
-def test_a_belief_rises_and_counts_everybody_once(pairs, least):
+def test_a_belief_is_monotone_and_counts_every_candidate_once(pairs, least):
     scores, truth = torch.tensor([float(s) for s, _ in pairs]), torch.tensor([t for _, t in pairs])
     belief = learn_belief(scores, truth, least=least)
     assert int(belief.total.sum()) == len(pairs)
@@ -66,7 +66,7 @@ def test_a_belief_holds_on_candidates_it_has_not_seen():
     assert sum(one.total for one in checked.bins) == 4000
 
 
-def test_a_score_that_knows_nothing_gives_one_belief_for_all():
+def test_an_uninformative_score_gives_the_same_belief_to_all():
     scores, truth, _ = drawn(2000, seed=3)
     shuffled = truth[torch.randperm(2000, generator=torch.Generator().manual_seed(0))]
     spread = learn_belief(scores, shuffled, least=200).probability(scores)
@@ -75,7 +75,7 @@ def test_a_score_that_knows_nothing_gives_one_belief_for_all():
 
 
 @pytest.mark.parametrize("groups", [1, 8])
-def test_overconfidence_shows_and_is_not_excused_by_groups(groups):
+def test_overconfidence_is_detected_with_and_without_groups(groups):
     scores, truth, group = drawn(2000, seed=4, groups=groups)
     boast = 0.5 + 0.5 * scores
     checked = reliability(boast, truth, group)
@@ -83,7 +83,7 @@ def test_overconfidence_shows_and_is_not_excused_by_groups(groups):
     assert checked.holding <= 2
 
 
-def test_error_bars_cover_the_truth_as_often_as_they_say():
+def test_error_bars_cover_the_truth_at_their_nominal_rate():
     generator = torch.Generator().manual_seed(5)
     for chance in (0.02, 0.3, 0.9):
         counts = torch.binomial(torch.full((400,), 60.0), torch.full((400,), chance), generator=generator)
@@ -118,7 +118,7 @@ def test_few_groups_widen_error_bars_more_than_many():
     assert width(60) < 2.0
 
 
-def test_a_belief_needs_experience():
+def test_a_belief_needs_data():
     with pytest.raises(ExhumeError, match="at least one"):
         learn_belief(torch.zeros(0), torch.zeros(0, dtype=torch.bool))
     with pytest.raises(ExhumeError, match="finite"):

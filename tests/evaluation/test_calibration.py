@@ -1,4 +1,4 @@
-"""Ranks against the null: valid at every size, and honest about what a small null can say."""
+"""Ranks against the null: valid at every size, with the resolution of a small null stated."""
 
 import math
 
@@ -80,7 +80,7 @@ def test_chance_is_the_exact_distribution_over_all_orders():
     assert level(torch.tensor([5.0]), torch.tensor([1.0]), 0.01).chance == 1.0
 
 
-def test_a_small_null_states_what_it_cannot_resolve():
+def test_a_small_null_states_its_resolution():
     train, null = torch.zeros(20), torch.ones(20)
     small = calibrate(train, null)
     assert small.smallest_fpr == pytest.approx(1 / 21)
@@ -98,7 +98,7 @@ def test_copies_of_held_out_examples_recover_nothing():
     assert result.auc == 0.0
 
 
-def test_no_candidate_at_all_recovers_nothing():
+def test_no_candidates_recover_nothing():
     far = torch.full((4,), torch.inf)
     result = calibrate(far, far)
     assert result.level(0.01).recovered == 0

@@ -18,7 +18,7 @@ def test_neighbours_are_found_slice_by_slice(monkeypatch, size):
     torch.testing.assert_close(comparison.neighbour_distances(data.train.inputs, scale), table.amin(1))
 
 
-def test_each_example_knows_its_nearest_candidate_and_each_candidate_its_nearest_example():
+def test_nearest_neighbours_are_found_in_both_directions():
     data = make_data((30,), 9)
     scale = UnitScale.of(data)
     candidates = data.holdout.inputs

@@ -1,4 +1,4 @@
-"""Consensus: what runs agree on, what a certificate proves, and verdicts no surer than what they rest on."""
+"""Consensus: agreement between runs, what a certificate proves, and claims within the error bars of beliefs."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ def test_agreement_is_with_other_runs_only():
     assert gather([found(first)]).agreement.tolist() == [0.0, 0.0, 0.0]
 
 
-def test_every_kind_of_evidence_is_larger_for_what_is_believed_more():
+def test_every_kind_of_evidence_rises_with_belief():
     evidence = gather([found(pictures(2, 0), end=0.5), found(pictures(2, 1), end=0.01)])
     scores = evidence.score("residual")
     assert scores[0] < scores[2]
@@ -38,11 +38,11 @@ def test_every_kind_of_evidence_is_larger_for_what_is_believed_more():
     assert evidence.score("confidence").tolist() == [0.5] * 4
 
 
-def test_a_certificate_of_another_attack_proves_what_shows_the_same():
+def test_a_certificate_proves_equal_candidates_of_other_attacks():
     truth = pictures(2, 0)
     blurred = truth + 0.05 * torch.randn(truth.shape, generator=torch.Generator().manual_seed(1))
-    stranger = pictures(1, 7)
-    run = found(torch.cat([blurred, stranger]))
+    unrelated = pictures(1, 7)
+    run = found(torch.cat([blurred, unrelated]))
     proof = found(truth, certified=torch.tensor([True, False]), p_values=torch.tensor([1e-9, 1e-9]))
     evidence = gather([run, run], certificates=[proof])
     assert evidence.is_proven.tolist() == [True, False, False] * 2
@@ -70,16 +70,16 @@ def test_a_belief_claims_only_what_its_error_bar_allows():
     assert not any(one.claimed for one in memberships(evidence, few)), "thirty true ones are no proof at one percent"
 
 
-def test_truth_is_a_good_match_that_no_stranger_explains_better():
+def test_a_candidate_is_true_if_it_matches_well_and_no_held_out_example_matches_better():
     data = make_data((1, 6, 6), 6)
     close = data.train.inputs[:2] + 0.01
-    nearer_to_stranger = torch.lerp(data.train.inputs[:1], data.holdout.inputs[:1], 0.8)
-    candidates = torch.cat([close, nearer_to_stranger, data.holdout.inputs[:1]])
+    nearer_to_held_out = torch.lerp(data.train.inputs[:1], data.holdout.inputs[:1], 0.8)
+    candidates = torch.cat([close, nearer_to_held_out, data.holdout.inputs[:1]])
     assert are_true(candidates, data).tolist() == [True, True, False, False]
-    nobody = replace(
+    without_hold_out = replace(
         data, holdout=replace(data.holdout, inputs=data.holdout.inputs[:0], labels=data.holdout.labels[:0])
     )
-    assert are_true(close, nobody).all()
+    assert are_true(close, without_hold_out).all()
 
 
 def test_evidence_needs_a_run():

@@ -1,4 +1,4 @@
-"""Copies: found where there are some, and not where there are none."""
+"""Copies of training examples: planted ones are found, and nothing else is."""
 
 from dataclasses import replace
 
@@ -30,23 +30,23 @@ def test_planted_copies_are_found_and_nothing_else(digits):
     assert found.nearest[8:].tolist() == [3, 70, 101]
 
 
-def test_one_copy_is_one_and_not_some(digits):
+def test_one_copy_is_counted_as_one(digits):
     averages = torch.stack([digits.train.inputs[i::8].mean(0) for i in range(8)])
     found = find_copies(posing_as(digits, torch.cat([averages, digits.train.inputs[3:4]])), digits)
     assert found.sentence.startswith("1 of 9 distilled examples is a copy of 1 training example. ")
 
 
-def test_averages_and_strangers_are_no_copies(digits):
+def test_averages_and_held_out_images_are_no_copies(digits):
     averages = torch.stack([digits.train.inputs[i::8].mean(0) for i in range(8)])
     found = find_copies(posing_as(digits, averages), digits)
     assert found.copied == 0
     assert found.is_safe
-    strangers = find_copies(posing_as(digits, digits.holdout.inputs[:10].clone()), digits)
-    assert strangers.copied == 0
-    assert strangers.held_out_copies == 10
+    held_out = find_copies(posing_as(digits, digits.holdout.inputs[:10].clone()), digits)
+    assert held_out.copied == 0
+    assert held_out.held_out_copies == 10
 
 
-def test_whole_sets_are_betrayed_beyond_chance_even_under_noise(digits):
+def test_many_noisy_copies_are_detected_beyond_chance(digits):
     generator = torch.Generator().manual_seed(0)
     blurred = digits.train.inputs[:40] + 0.15 * torch.randn(40, 1, 8, 8, generator=generator)
     found = find_copies(posing_as(digits, blurred), digits)
@@ -57,7 +57,7 @@ def test_whole_sets_are_betrayed_beyond_chance_even_under_noise(digits):
     assert found.to_json()["betrayed_examples"] == found.betrayed > 10
 
 
-def test_copies_show_through_spoilt_pixels(digits):
+def test_copies_with_damaged_pixels_are_found(digits):
     generator = torch.Generator().manual_seed(0)
     spoilt = digits.train.inputs[:5].clone()
     where = torch.rand(5, 64, generator=generator).argsort(1) < 4
@@ -72,7 +72,7 @@ def test_copies_show_through_spoilt_pixels(digits):
     assert "through noise" in found.sentence
 
 
-def test_without_held_out_examples_nothing_is_called_safe(digits):
+def test_without_held_out_examples_no_set_is_called_safe(digits):
     alone = replace(digits, holdout=Split(inputs=digits.holdout.inputs[:0], labels=digits.holdout.labels[:0]))
     found = find_copies(posing_as(alone, alone.train.inputs[:3]), alone)
     assert not found.is_safe

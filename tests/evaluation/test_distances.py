@@ -1,4 +1,4 @@
-"""Distances against loops, and scores at their limits."""
+"""Distances against a slow twin, and scores at their limits."""
 
 import math
 
@@ -38,7 +38,7 @@ def test_the_distance_of_a_copy_survives_a_large_common_mean():
     torch.testing.assert_close(squared_distances(a, b).diagonal(), torch.full((6,), 64e-12).double(), rtol=1e-3, atol=0)
 
 
-def test_one_candidate_that_is_not_finite_spoils_no_other():
+def test_a_candidate_that_is_not_finite_does_not_affect_others():
     a, b = draw(3, (4,)), draw(2, (4,), seed=1)
     spoilt = a.clone()
     spoilt[1, 2] = math.nan
@@ -58,7 +58,7 @@ def test_cross_correlations_are_pearson_correlations(shape):
 
 
 @given(scale=st.floats(0.1, 10), shift=st.floats(-5, 5))
-def test_cross_correlation_does_not_see_contrast_and_brightness(scale, shift):
+def test_cross_correlation_ignores_contrast_and_brightness(scale, shift):
     a, b = draw(3, (1, 8, 8)), draw(3, (1, 8, 8), seed=1)
     torch.testing.assert_close(paired_correlations(a * scale + shift, b), paired_correlations(a, b))
 

@@ -27,7 +27,7 @@ def noise(shape, count, seed=7):
 
 @pytest.mark.parametrize("matching", ["greedy", "optimal"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_permuted_copy_is_found_whole_and_its_null_is_empty(shape, matching):
+def test_every_example_of_a_permuted_copy_is_found_and_no_held_out_one(shape, matching):
     data = make_data(shape, SIZE)
     order = torch.randperm(SIZE, generator=torch.Generator().manual_seed(1))
     evaluation = evaluate(make_found(data.train.inputs[order]), data, matching=matching)
@@ -44,17 +44,17 @@ def test_a_permuted_copy_is_found_whole_and_its_null_is_empty(shape, matching):
 
 
 @pytest.mark.parametrize("name", ["digits", "faces", "breast-cancer"])
-def test_near_copies_of_real_data_stand_out_and_other_real_data_does_not(name):
+def test_near_copies_are_recoveries_and_other_real_data_is_not(name):
     data = load(name, size=40, seed=0)
     blur = 0.002 * torch.randn(data.train.inputs.shape, generator=torch.Generator().manual_seed(0))
     evaluation = evaluate(make_found(data.train.inputs + blur), data)
     assert evaluation.train.exact == 40
     assert evaluation.calibration.level(0.01).recovered == evaluation.relative.level(0.01).recovered == 40
     assert evaluation.calibration.level(0.01).holdout_recovered == 0
-    strangers = load(name, size=40, seed=1)
+    others = load(name, size=40, seed=1)
     known = torch.cat([data.train.inputs, data.holdout.inputs])
-    apart = (strangers.train.inputs[:, None] != known).flatten(2).any(2).all(1)
-    evaluation = evaluate(make_found(strangers.train.inputs[apart]), data)
+    apart = (others.train.inputs[:, None] != known).flatten(2).any(2).all(1)
+    evaluation = evaluate(make_found(others.train.inputs[apart]), data)
     assert len(evaluation.found) > 10
     assert evaluation.relative.level(0.01).chance > 1e-3
 
@@ -71,7 +71,7 @@ def test_copies_of_held_out_examples_are_no_recovery(shape):
 
 @pytest.mark.parametrize("candidates", [SIZE // 2, 2 * SIZE])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_half_copies_half_noise(shape, candidates):
+def test_half_copies_and_half_noise_recover_half(shape, candidates):
     data = make_data(shape, SIZE)
     copies = data.train.inputs[: SIZE // 4]
     other = make_data(shape, candidates - len(copies), seed=99).train.inputs
@@ -83,19 +83,19 @@ def test_half_copies_half_noise(shape, candidates):
     assert sorted(evaluation.train.pairs[: SIZE // 4, 1].tolist()) == list(range(SIZE // 4))
 
 
-def test_one_picture_that_is_near_to_anything_does_not_set_the_bar_for_all():
+def test_one_image_near_to_everything_does_not_decide_the_threshold():
     data = make_data((1, 8, 8), SIZE)
     data.train.inputs[-1] = data.holdout.inputs[-1] = 0.0
     data.holdout.inputs[-1, 0, 0, 0] = 0.01
     evaluation = evaluate(make_found(data.train.inputs + 0.01), data)
     assert (
         evaluation.calibration.level(0.01).recovered == 0
-    )  # a black picture nobody trained on is as near as the copies
+    )  # a black image that is not in the training set is as near as the copies
     assert evaluation.relative.level(0.01).recovered == SIZE - 1
     assert evaluation.relative.level(0.01).holdout_recovered == 0
 
 
-def test_of_two_equal_examples_neither_is_claimed():
+def test_neither_of_two_equal_examples_is_claimed():
     data = make_data((1, 8, 8), SIZE)
     data.holdout.inputs[0] = data.train.inputs[0]
     evaluation = evaluate(make_found(data.train.inputs), data)
@@ -132,7 +132,7 @@ def test_certificates_are_checked_against_the_nearest_training_example():
     assert "1 of them matches none of the training images given: either the data given is incomplete" in said.detail
 
 
-def test_without_data_only_what_the_attacker_proves_is_reported():
+def test_without_data_only_certificates_are_reported():
     found = make_found(
         noise((1, 8, 8), 3),
         certified=torch.tensor([True, True, False]),
@@ -149,7 +149,7 @@ def test_without_data_only_what_the_attacker_proves_is_reported():
     assert verdict(evaluate(make_found(noise((1, 8, 8), 3)))).finding is Finding.UNPROVEN
 
 
-def test_a_diverged_attack_still_makes_an_audit():
+def test_a_diverged_attack_is_evaluated():
     data = make_data((1, 8, 8), SIZE)
     broken = make_found(torch.full((4, 1, 8, 8), math.nan), outcome=Outcome.DIVERGED)
     evaluation = evaluate(broken, data)
@@ -177,7 +177,7 @@ def test_a_larger_held_out_set_sharpens_the_ranks_and_leaves_the_curve_as_long()
     assert evaluation.calibration.p_values.tolist() == pytest.approx([1 / 1501] * 10)
 
 
-def test_nothing_held_out_means_no_claim_of_rank():
+def test_without_held_out_examples_no_ranks_are_claimed():
     data = make_data((1, 8, 8), 10, holdout=0)
     evaluation = evaluate(make_found(data.train.inputs), data)
     assert evaluation.calibration is None
@@ -189,7 +189,7 @@ def test_nothing_held_out_means_no_claim_of_rank():
     assert "no hold-out set" in said
 
 
-def test_a_confident_attacker_is_scored():
+def test_the_confidence_of_an_attacker_is_scored():
     data = make_data((1, 8, 8), SIZE)
     inputs = torch.cat([data.train.inputs[:6], noise((1, 8, 8), 6)])
     assert evaluate(make_found(inputs), data).confidence_auc == 1.0
@@ -230,7 +230,7 @@ def test_every_key_of_the_json_is_documented():
     known=st.booleans(),
     spoilt=st.booleans(),
 )
-def test_a_saved_audit_loads_back_equal(tmp_path_factory, shape, size, candidates, known, spoilt):
+def test_a_saved_evaluation_loads_as_an_equal_one(tmp_path_factory, shape, size, candidates, known, spoilt):
     inputs = noise(shape, candidates)
     if spoilt and candidates:
         inputs[0] = math.nan
@@ -247,7 +247,7 @@ def test_a_saved_audit_loads_back_equal(tmp_path_factory, shape, size, candidate
     assert Evaluation.load(path).to_json() == evaluation.to_json()
 
 
-def test_another_records_file_is_no_audit(tmp_path):
+def test_a_file_of_another_record_is_refused(tmp_path):
     make_found(noise((30,), 2)).save(tmp_path / "found.safetensors")
     with pytest.raises(RecordError, match="not a saved evaluation"):
         Evaluation.load(tmp_path / "found.safetensors")
@@ -278,7 +278,7 @@ def victim():
     )
 
 
-def test_with_the_victim_come_accuracy_kernel_distance_and_threat_model(victim):
+def test_a_victim_adds_accuracy_kernel_distance_and_threat_model(victim):
     data = make_data((1, 8, 8), SIZE)
     values = evaluate(make_found(data.train.inputs), data, victim=victim).to_json()
     assert values["train_accuracy"] == 1.0
@@ -290,7 +290,7 @@ def test_with_the_victim_come_accuracy_kernel_distance_and_threat_model(victim):
     assert evaluate(make_found(data.train.inputs), data, victim=victim.view()).to_json() == values
 
 
-def test_a_view_without_its_start_has_no_kernel_distance(victim):
+def test_a_view_without_initial_weights_has_no_kernel_distance(victim):
     data = make_data((1, 8, 8), SIZE)
     view = replace(victim.view(), initial=None)
     values = evaluate(make_found(data.train.inputs), data, victim=view).to_json()

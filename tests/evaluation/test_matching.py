@@ -84,7 +84,7 @@ def test_candidates_that_are_not_finite_are_left_out(how):
 
 @pytest.mark.parametrize("how", ["greedy", "optimal"])
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
-def test_nothing_matches_nothing(how, shape):
+def test_empty_sets_have_an_empty_matching(how, shape):
     assert match(torch.zeros(shape), how).shape == (0, 2)
 
 

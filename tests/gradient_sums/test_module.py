@@ -31,7 +31,7 @@ def test_outputs_are_those_of_the_model():
     torch.testing.assert_close(outputs[1], view.model(inputs.reshape(-1, *SHAPE)))
 
 
-def test_what_only_dense_networks_can_do_is_left_out_or_refused():
+def test_features_of_dense_networks_alone_are_omitted_or_refused():
     view = view_of(Functional())
     sums = ModuleSums.at(view, [view.final], DOUBLE)
     assert not sums.takes_coordinates

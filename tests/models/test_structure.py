@@ -163,7 +163,7 @@ def test_a_bare_linear_layer_is_a_stack_of_one():
     assert (stack.layers[0].weight, stack.layers[0].bias, stack.activation) == ("weight", None, None)
 
 
-def test_reading_a_module_leaves_it_alone():
+def test_reading_a_module_does_not_change_it():
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(inplace=True), nn.Linear(3, 1)).train()
     dense_stack(model)
     assert model[1].inplace
@@ -240,7 +240,7 @@ def test_a_frozen_part_may_be_anything(residual):
     assert following is None if residual else following.name == "relu"
 
 
-def test_dropout_between_layer_and_activation_is_looked_through():
+def test_dropout_between_layer_and_activation_is_skipped():
     model = nn.Sequential(nn.Linear(4, 3), nn.Dropout(), nn.ReLU(), nn.Linear(3, 1))
     assert first_trained(model, every(model))[1].name == "relu"
 
@@ -262,7 +262,7 @@ def test_a_bare_parameter_is_no_dense_layer():
     assert first_trained(model, {"layer.weight"})[0].name == "layer"
 
 
-def test_what_cannot_be_traced_has_no_first_layer():
+def test_a_module_that_cannot_be_traced_has_no_first_layer():
     model = Untraceable()
     assert first_trained(model, every(model)) is None
 

@@ -14,7 +14,7 @@ ONES = (1.0, 1.0, 1.0)
 
 
 @pytest.mark.parametrize("patience", [0, 60])
-def test_every_run_goes_and_ends_as_it_would_alone(patience):
+def test_every_run_moves_and_ends_as_it_would_alone(patience):
     adam = Adam(steps=400, learning_rates=(0.1,), decay="none", patience=patience, tolerance=0.0)
     together = minimise_together(quadratics, starts(), adam, scales=(1.0, 2.0, 3.0))
     for run, end in enumerate(together):

@@ -11,7 +11,7 @@ from exhume.core.storage import save_bundle
 from exhume.records import Dataset, Split
 
 
-def test_data_sets_with_parts_of_different_lengths_do_not_exist(path: Path) -> None:
+def test_parts_of_different_lengths_are_refused(path: Path) -> None:
     values = {"name": "made up", "classes": ["a", "b"], "bounds": None, "features": None}
     good = {"train/inputs": torch.zeros(3, 2), "train/labels": torch.zeros(3).long()}
     parts = good | {"holdout/inputs": torch.zeros(3, 2), "holdout/labels": torch.zeros(2).long()}

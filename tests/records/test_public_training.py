@@ -1,4 +1,4 @@
-"""What a view states about a training: what a model card states, and nothing that gives away start or data."""
+"""Public facts about a training: those of a model card, and nothing that determines initial weights or data."""
 
 import dataclasses
 import json
@@ -105,13 +105,13 @@ def test_every_public_setting_of_a_training_has_a_field():
 
 
 @given(facts=stated)
-def test_facts_come_back_as_they_were_stated(facts):
+def test_facts_are_stored_as_they_were_stated(facts):
     training = PublicTraining.from_facts(facts)
     assert training.facts() == facts
     assert PublicTraining.from_facts(training.facts()) == training
 
 
-def test_facts_without_a_field_are_kept_beside():
+def test_facts_without_a_field_are_kept_as_other_facts():
     training = PublicTraining.from_facts({"optimizer": "adam", "licence": "MIT"})
     assert (training.optimiser, training.other) == ("adam", {"licence": "MIT"})
 

@@ -10,7 +10,7 @@ from exhume.core.storage import save_bundle
 from exhume.records import Outcome, Reconstruction
 
 
-def test_reconstructions_with_parts_of_different_lengths_do_not_exist(path: Path) -> None:
+def test_parts_of_different_lengths_are_refused(path: Path) -> None:
     values = {"outcome": "converged"}
     parts = {"inputs": torch.zeros(3, 2), "certified": torch.zeros(3).bool(), "confidence": torch.zeros(2)}
     save_bundle(path, "reconstruction", values, parts)

@@ -1,4 +1,4 @@
-"""All records: what is saved comes back equal, and a file that is not a record is refused in one sentence."""
+"""All records: saved records load as equal ones, and other files are refused in one sentence."""
 
 import contextlib
 import dataclasses
@@ -31,7 +31,7 @@ every_record = pytest.mark.parametrize("kind", RECORDS)
 @every_record
 @quick
 @given(data=st.data())
-def test_what_is_saved_comes_back_equal(kind: str, path: Path, data: st.DataObject) -> None:
+def test_saved_records_load_as_equal_records(kind: str, path: Path, data: st.DataObject) -> None:
     strategy, record_type = RECORDS[kind]
     record = data.draw(strategy)
     record.save(path)
@@ -99,7 +99,7 @@ def test_any_bytes_are_a_record_error(path: Path, content: bytes) -> None:
 
 
 class Trap:
-    """Unpickling this would fail the test in a way nobody can catch."""
+    """Unpickling this would fail the test in a way that cannot be caught."""
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return pytest.exit, ("a record was unpickled",)

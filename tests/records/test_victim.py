@@ -19,7 +19,7 @@ def test_a_changed_weight_makes_another_victim() -> None:
 
 
 @pytest.mark.parametrize("trouble", [float("nan"), object(), {1, 2}], ids=["NaN", "object", "set"])
-def test_what_json_cannot_hold_is_refused_and_nothing_is_written(tmp_path: Path, trouble: object) -> None:
+def test_values_that_json_cannot_hold_are_refused_and_nothing_is_written(tmp_path: Path, trouble: object) -> None:
     with pytest.raises(RecordError, match="cannot be saved"):
         make_victim(result={"loss": trouble}).save(tmp_path / "victim.safetensors")
     assert not list(tmp_path.iterdir())

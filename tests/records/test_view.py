@@ -1,4 +1,4 @@
-"""Views: what they hold and refuse, and how inputs cross between pixels and the network."""
+"""Views: what they hold and refuse, and the conversion between pixels and network inputs."""
 
 import dataclasses
 import json
@@ -60,7 +60,7 @@ def test_the_attacker_holds_no_field_for_training_data() -> None:
     }
 
 
-def test_a_view_says_nothing_of_how_the_training_went(path: Path) -> None:
+def test_a_view_holds_no_result_of_the_training(path: Path) -> None:
     make_victim(result={"secret": "the result of the training"}, dataset="secret name").view().save(path)
     assert b"secret" not in path.read_bytes()
 
@@ -78,7 +78,7 @@ def test_a_view_says_nothing_of_how_the_training_went(path: Path) -> None:
     ],
     ids=["nan", "infinite", "shape", "missing", "unknown", "empty"],
 )
-def test_a_view_refuses_weights_that_no_training_left(
+def test_weights_that_no_training_can_produce_are_refused(
     end: str, spoil: Callable[[dict[str, Tensor]], dict[str, Tensor]], message: str
 ) -> None:
     model = make_network()
@@ -99,7 +99,7 @@ def test_bounds_read_from_a_file_are_checked_and_the_sentence_names_them(path: P
         AttackerView.load(path)
 
 
-def test_a_view_of_ones_own_module_is_not_saved(tmp_path: Path) -> None:
+def test_a_view_of_a_user_module_is_not_saved(tmp_path: Path) -> None:
     model = make_network()
     with pytest.raises(RecordError, match="cannot be saved"):
         AttackerView(model=model, final=model.state_dict(), input_shape=(1, 2, 2)).save(tmp_path / "view")

@@ -28,7 +28,7 @@ class ReturnsDict(nn.Linear):
 
 
 @pytest.mark.parametrize(("model", "said"), [(nn.Linear(5, 2), r"\(4,\)"), (ReturnsDict(4, 2), "returns a dict")])
-def test_a_model_that_takes_or_returns_something_else_is_told_so_in_a_sentence(model: nn.Module, said: str) -> None:
+def test_a_model_that_takes_or_returns_something_else_is_refused_in_one_sentence(model: nn.Module, said: str) -> None:
     with pytest.raises(ExhumeError, match=said) as refusal:
         count_outputs(model, (4,))
     assert "\n" not in str(refusal.value)

@@ -90,7 +90,7 @@ def test_time_to_a_loss_is_found_exactly():
     assert flow.duals(0.0).abs().max() == 0.0
 
 
-def test_examples_the_kernel_cannot_tell_apart_are_averaged():
+def test_examples_with_equal_kernel_rows_are_averaged():
     model, weights, inputs, targets = problem(ARCHITECTURES[0], outputs=1, examples=3)
     inputs[1] = inputs[0]
     targets[:2, 0] = torch.tensor([1.0, 0.0], dtype=torch.float64)

@@ -14,7 +14,7 @@ def trained(**recipe):
     return data, exhume.train(data, device="cpu", **recipe)
 
 
-def test_it_is_the_least_squares_over_all_gradients():
+def test_the_residual_is_the_least_squares_over_all_gradients():
     data, victim = trained(**weight_decay_recipe(width=16, steps=300))
     report = kkt_report(victim, data)
     view = victim.view()

@@ -78,11 +78,11 @@ def test_an_interrupted_training_ends_with_the_same_bits(tmp_path, monkeypatch, 
     for step in (100, 300):
         with pytest.raises(StopHereError):
             train(BINARY, checkpoint=path, progress=interrupt_at(step), **settings)
-    heard = []
+    reports = []
     resumed = train(
-        BINARY, checkpoint=path, progress=lambda stage, done, total, note="": heard.append(done), **settings
+        BINARY, checkpoint=path, progress=lambda stage, done, total, note="": reports.append(done), **settings
     )
-    assert heard[0] == 300
+    assert reports[0] == 300
     assert have_same_weights(whole, resumed)
     assert resumed.result["steps"] == whole.result["steps"] == 500
     finished = train(BINARY, checkpoint=path, **settings)

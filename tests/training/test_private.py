@@ -1,4 +1,4 @@
-"""Private training: the budget decides the noise, and strange networks are refused."""
+"""Private training: the budget decides the noise, and unsupported networks are refused."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def digits():
     return load("digits", classes="odd-even", size=100, seed=0)
 
 
-def test_a_smaller_budget_needs_more_noise_and_teaches_less(digits):
+def test_a_smaller_budget_needs_more_noise_and_lowers_accuracy(digits):
     strict, loose = (
         train_privately(digits, PrivateTraining(epsilon=epsilon, steps=30), model=MLP(width=64), device="cpu")
         for epsilon in (1.0, 1000.0)

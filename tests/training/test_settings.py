@@ -28,7 +28,7 @@ def test_the_fast_schedule():
     assert resolved(optimiser="adam").momentum_rise == 0
 
 
-def test_what_is_asked_for_is_used_as_it_stands():
+def test_given_settings_are_used_unchanged():
     asked = resolved(lr=0.5, momentum=0.8, stop_loss=0.0, patience=7, steps=3)
     assert (asked.lr, asked.momentum, asked.momentum_rise) == (0.5, 0.8, 0)
     assert (asked.stop_loss, asked.patience, asked.steps) == (0.0, 7, 3)

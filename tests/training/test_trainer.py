@@ -93,7 +93,7 @@ def test_a_victim_survives_its_file(tmp_path):
     assert Victim.load(tmp_path / "victim.safetensors") == victim
 
 
-def test_no_steps_leave_the_network_alone():
+def test_zero_steps_leave_the_network_unchanged():
     for linearised in (False, True):
         victim = train(BINARY, model=SMALL, device="cpu", steps=0, linearised=linearised)
         assert weight_change(victim).abs().max() == 0.0

@@ -1,4 +1,4 @@
-"""The bilevel attack: matches weights, falls from wrong starts, resumes to the bit, refuses with a reason."""
+"""The bilevel attack: it matches weights, approaches them from any start, resumes, and refuses with a reason."""
 
 from dataclasses import replace
 
@@ -52,7 +52,7 @@ def test_weights_match_from_the_ground_truth(data, affine):
     assert exhume.evaluate(found, data).train.exact == 20
 
 
-def test_a_training_on_what_was_found_gives_the_weights(data, affine):
+def test_training_on_the_candidates_reproduces_the_weights(data, affine):
     """The victim's own trainer, which knows nothing of the attack, ends near the target on the attack's images."""
     start = another_partition(data)
     found = Bilevel(start=start, steps=30, learning_rate=0.08, box_weight=0.0).run(affine.view(), device="cpu")
@@ -67,7 +67,7 @@ def test_a_training_on_what_was_found_gives_the_weights(data, affine):
 
 @pytest.mark.parametrize("lower", ["auto", "stationary"])
 @pytest.mark.parametrize("network", ["affine", "hidden"])
-def test_every_start_falls_towards_the_weights(data, network, lower, request):
+def test_every_start_approaches_the_weights(data, network, lower, request):
     view = replace(request.getfixturevalue(network).view(), initial=None)
     for start in (Noise(), Mixture(first=ground_truth(data), second=Noise(), share=0.5)):
         attack = replace(QUICK, start=start, lower=lower, lower_steps=5)
@@ -92,7 +92,7 @@ def test_the_lower_level_may_begin_at_the_initial_weights(data):
         attack.run(replace(victim.view(), initial=None), device="cpu")
 
 
-def test_it_takes_any_module_and_a_loss_of_the_users_own(data):
+def test_any_module_and_any_loss_function_can_be_attacked(data):
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.SiLU(), nn.Flatten(), nn.Linear(72, 10))
     view = AttackerView(model=model, final=model.state_dict(), input_shape=(1, 8, 8), training={"weight_decay": 0.1})
 
@@ -103,7 +103,7 @@ def test_it_takes_any_module_and_a_loss_of_the_users_own(data):
     assert found.history[-1] < found.history[0]
 
 
-def test_an_interrupted_run_ends_with_the_same_bits(affine, tmp_path):
+def test_an_interrupted_run_ends_with_the_same_result(affine, tmp_path):
     view, file = affine.view(), tmp_path / "state.safetensors"
     attack = replace(QUICK, steps=50, lower="unrolled", lower_steps=3)
     whole = attack.run(view, device="cpu")
@@ -132,7 +132,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(affine, tmp_path):
         ({"candidates": 2, "labels": (0, 12)}, {"loss": "ce", "weight_decay": 0.1}, "10 classes"),
     ],
 )
-def test_it_says_what_it_needs_to_know(affine, settings, facts, reason):
+def test_missing_facts_are_named_in_the_refusal(affine, settings, facts, reason):
     with pytest.raises(Refusal, match=reason):
         replace(QUICK, **settings).check(replace(affine.view(), training=facts))
 
@@ -141,21 +141,21 @@ def test_it_says_what_it_needs_to_know(affine, settings, facts, reason):
     "settings",
     [{"weight_decay": 0.0}, {"steps": 0}, {"lower_momentum": 1.0}, {"learning_rate": float("inf")}],
 )
-def test_settings_that_mean_nothing_are_refused(settings):
+def test_bad_settings_are_refused(settings):
     with pytest.raises(ExhumeError):
         Bilevel(**settings)
 
 
-def test_audits_leave_it_out_until_they_are_told_more(affine):
-    said = {one.attack: one for one in exhume.assess(affine.view())}
-    assert said["bilevel"].applies.value == "does not apply"
-    assert "set candidates" in said["bilevel"].reasons[0]
-    (told,) = exhume.assess(affine.view(), {"bilevel": QUICK})
-    assert told.applies.value == "applies with caveats"
-    assert "proves nothing" in told.reasons[0]
+def test_audits_omit_it_until_its_settings_are_given(affine):
+    assessments = {one.attack: one for one in exhume.assess(affine.view())}
+    assert assessments["bilevel"].applies.value == "does not apply"
+    assert "set candidates" in assessments["bilevel"].reasons[0]
+    (assessed,) = exhume.assess(affine.view(), {"bilevel": QUICK})
+    assert assessed.applies.value == "applies with caveats"
+    assert "proves nothing" in assessed.reasons[0]
 
 
-def test_the_command_line_runs_it(tmp_path, capsys):
+def test_the_command_line_runs_the_attack(tmp_path, capsys):
     run = str(tmp_path / "run")
     train = ["train", "--data=digits", "--classes=all", "--size=10", "--depth=0", "--loss=ce", "--weight-decay=0.05"]
     assert main([*train, "--steps=200", f"--out={run}", "--device=cpu", "--quiet"]) == 0

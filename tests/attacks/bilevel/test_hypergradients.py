@@ -77,7 +77,7 @@ def test_implicit_gradients_hold_at_any_strict_minimum():
     assert ours == pytest.approx(slow, rel=1e-5)
 
 
-def test_a_long_unrolled_training_tends_to_the_implicit_one():
+def test_long_unrolled_training_tends_to_the_implicit_solution():
     problem, start, inputs = posed("affine")
     cotangent = torch.randn(start.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     long = Unrolled(steps=600, rate=0.5, momentum=0.9)(problem, start, inputs)
@@ -86,14 +86,14 @@ def test_a_long_unrolled_training_tends_to_the_implicit_one():
     assert torch.allclose(long[1](cotangent), rest[1](cotangent), atol=1e-8)
 
 
-def test_rest_is_where_the_slope_vanishes_from_however_far():
+def test_the_gradient_vanishes_at_rest_from_any_start():
     problem, start, inputs = posed("affine")
     for scale in (0.0, 1.0, 100.0):
         rest = Implicit(newton_steps=40).rest(problem, scale * start, inputs)
         assert problem.gradient(rest, inputs).norm() < 1e-8
 
 
-def test_the_pullback_walks_again_what_it_did_not_keep():
+def test_the_pullback_recomputes_the_states_it_did_not_keep():
     problem, start, inputs = posed("one hidden layer")
     lower = Unrolled(steps=11, rate=0.3, momentum=0.5)  # kept: 0, 3, 6, 9; the last stretch is short
     cotangent = torch.ones_like(start)
@@ -145,7 +145,7 @@ def test_conjugate_gradients_stop_at_negative_curvature_and_at_zero():
     assert torch.equal(conjugate_gradients(lambda v: indefinite @ v, nothing, iterations=5), nothing)
 
 
-def test_rows_of_weights_come_back_by_name():
+def test_flat_weights_convert_back_to_named_weights():
     problem, start, _ = posed("convolutional")
     named = problem.named(start)
     assert torch.equal(problem.flat(named), start)
@@ -153,7 +153,7 @@ def test_rows_of_weights_come_back_by_name():
     assert not isinstance(problem.model, nn.Linear)
 
 
-def test_work_that_cannot_stop_early_ends_in_the_same_place(monkeypatch):
+def test_work_that_cannot_stop_early_has_the_same_result(monkeypatch):
     """As recorded on a GPU: every iteration runs, and those after the end change nothing."""
     problem, start, inputs = posed("affine")
     lower = Implicit(newton_steps=9, iterations=60, tolerance=1e-9)

@@ -1,4 +1,4 @@
-"""Starts as values: what each gives, in which order, and what it refuses."""
+"""Starting points: the images of each, their order, and what is refused."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def test_noise_lies_around_what_the_network_sees_as_zero(view):
     assert not torch.equal(drawn, Noise(init_std=0.1).draw(view, LABELS, generator(1)))
 
 
-def test_images_come_in_the_order_of_the_labels_each_once(view, data):
+def test_each_image_is_used_once_in_the_order_of_the_labels(view, data):
     drawn = ground_truth(data).draw(view, LABELS, generator())
     places = [int((data.train.inputs == one).flatten(1).all(1).nonzero()[0, 0]) for one in drawn]
     assert data.train.labels[places].tolist() == LABELS.tolist()
@@ -48,7 +48,7 @@ def test_images_come_in_the_order_of_the_labels_each_once(view, data):
     assert torch.cdist(held_out.flatten(1), data.train.inputs.flatten(1)).min() > 0
 
 
-def test_images_without_labels_come_as_they_are(view, data):
+def test_images_without_labels_keep_their_order(view, data):
     images = Images(inputs=data.holdout.inputs)
     assert torch.equal(images.draw(view, LABELS[:4], generator()), data.holdout.inputs[:4])
     with pytest.raises(Refusal, match="holds 9 images, and 10"):
@@ -72,7 +72,7 @@ def test_a_mixture_lies_on_the_line_between_its_parts(view, data, share):
     assert mixed.is_oracle == (share > 0)
 
 
-def test_mixtures_nest_and_know_what_an_attacker_could_have(data):
+def test_mixtures_nest_and_state_whether_an_attacker_could_have_them(data):
     fair = Mixture(first=another_partition(data), second=Noise(), share=0.5)
     assert not fair.is_oracle
     assert Mixture(first=fair, second=ground_truth(data), share=0.9).is_oracle
@@ -89,7 +89,7 @@ def test_a_start_is_named_by_its_repr(data):
     assert ground_truth(data) != another_partition(data)
 
 
-def test_own_images_are_read_by_their_path(tmp_path, view, data):
+def test_images_are_read_from_a_path(tmp_path, view, data):
     path = tmp_path / "mine.npz"
     np.savez(path, x=data.holdout.inputs.numpy(), y=data.holdout.labels.numpy())
     own = start_from(str(path))

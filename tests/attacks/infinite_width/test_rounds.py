@@ -1,4 +1,4 @@
-"""Rounds: all images come out exactly, redundant candidates move to missing inputs, strangers are not recovered."""
+"""Rounds: all training images are recovered and no held-out image, and redundant candidates move to missing inputs."""
 
 import os
 
@@ -38,9 +38,9 @@ def test_as_many_candidates_as_images_recover_every_image(source, size, seed):
 
 def test_held_out_images_are_not_recovered():
     images, targets, radius = on_a_sphere("digits", 12)
-    strangers = on_a_sphere("digits", 24)[0][12:]
+    held_out = on_a_sphere("digits", 24)[0][12:]
     found, _ = match_network(KernelRegression.fit(KERNEL, images, targets, jitter=0.0), 12, radius, rounds=1)
-    assert matched_errors(found, strangers).median() > 0.05
+    assert matched_errors(found, held_out).median() > 0.05
 
 
 def test_one_of_two_candidates_in_a_place_moves_to_the_missing_input():

@@ -127,3 +127,19 @@ def test_the_closed_form_is_that_of_any_module(family):
     one, other = (each.objective(*start, tensor(20.0), tensor(0.3)) for each in (problem, slow))
     torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(problem.sums.outputs(start[0]), slow.sums.outputs(start[0]))
+
+
+@pytest.mark.parametrize("model", [exhume.MLP(width=9, bias="first"), exhume.ConvNet(channels=4, depth=1, bias=False)])
+def test_the_objective_is_linear_in_the_weight_of_upper_layers(model):
+    module = model.build((1, 4, 4), 2, torch.Generator().manual_seed(0))
+    final = {name: weight.double() for name, weight in module.state_dict().items()}
+    view = AttackerView(model=module, final=final, input_shape=(1, 4, 4))
+    free = torch.randn(3, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    raw = torch.ones(3, 2, dtype=torch.float64)
+    values = {}
+    for upper in (0.0, 0.25, 1.0):
+        settings = {"upper_layers": upper, "dtype": torch.float64}
+        problem = StationarityProblem.of(view, SearchSpace(16), FreeMultipliers(), **settings)
+        value, (slope, _) = problem.objective(free, raw, torch.tensor(5.0), torch.tensor(0.0))
+        values[upper] = torch.cat([value[None], slope.flatten()])
+    torch.testing.assert_close(values[0.25], 0.75 * values[0.0] + 0.25 * values[1.0])
