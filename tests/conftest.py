@@ -1,10 +1,12 @@
-"""Settings of the whole suite: one thread per worker, neighbours on one worker, and one Hypothesis profile."""
+"""Settings of the whole suite: threads, Hypothesis, checks of shapes, and the order in which workers take tests."""
 
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+from tests import shape_checks
 
 # Workers run side by side and their tensors are small.
 torch.set_num_threads(1)
@@ -21,6 +23,14 @@ settings.register_profile(
 )
 settings.register_profile("explore", settings.get_profile("exhume"), derandomize=False)
 settings.load_profile("exhume")
+
+shape_checks.install()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Check the shapes of every function anew in every test."""
+    shape_checks.seen.clear()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,7 +1,7 @@
-"""Ten thousand hostile files: each loader ends in a result or in one clear sentence, and leaves nothing behind.
+"""Ten thousand hostile files: each loader returns a result or raises one clear sentence, and leaves no file behind.
 
-Never a traceback of another kind, a hang, or a half-written file. Files are valid ones that were cut, flipped, spliced
-or re-headed, and files made of odd names, shapes, types and values. Every case runs in this process.
+No other exception, hang or incomplete file is allowed. The files are valid ones with damaged bytes, and files with
+unusual names, shapes, types and values. Every case runs in this process.
 """
 
 import io
@@ -44,15 +44,15 @@ Not wall-clock time, so that a busy machine changes nothing.
 
 
 @contextmanager
-def clear_words(folder: Path) -> Iterator[None]:
+def allow_clear_errors(folder: Path) -> Iterator[None]:
     """Let a clear error pass, and nothing else; no file may appear or vanish, and no case may take long."""
     before, started = sorted(folder.iterdir()), time.process_time()
     try:
         yield
     except ExhumeError as error:
-        said = str(error)
-        assert said.strip(), "an error says something"
-        assert "\n" not in said.strip(), f"an error is one sentence, not {said!r}"
+        message = str(error).strip()
+        assert message, "an error has a message"
+        assert "\n" not in message, f"an error is one sentence, not {message!r}"
     assert sorted(folder.iterdir()) == before
     assert time.process_time() - started < MOST_CPU_SECONDS
 
@@ -65,10 +65,10 @@ damage = st.tuples(
 )
 
 
-def damaged(content: bytes, wounds: list[tuple[str, float, int, int]]) -> bytes:
-    """Return the content after a few accidents, half of them near its beginning, where headers are."""
+def damaged(content: bytes, damages: list[tuple[str, float, int, int]]) -> bytes:
+    """Return the content with a few places damaged, half of them near the beginning, where headers are."""
     data = bytearray(content)
-    for how, where, value, count in wounds:
+    for how, where, value, count in damages:
         if not data:
             break
         place = int(where * (min(len(data), 400) if value % 2 else len(data)))
@@ -93,7 +93,7 @@ def damaged(content: bytes, wounds: list[tuple[str, float, int, int]]) -> bytes:
     return bytes(data)
 
 
-wounds = st.lists(damage, min_size=1, max_size=3)
+damages = st.lists(damage, min_size=1, max_size=3)
 seeds = torch.Generator().manual_seed(0)
 
 
@@ -159,7 +159,7 @@ LOADERS: dict[str, tuple[str, Callable[[Path], object], int]] = {
 
 
 @pytest.mark.parametrize("kind", LOADERS)
-def test_damaged_files(kind: str, valid: dict[str, bytes], folder: Path) -> None:
+def test_damaged_files_load_or_are_refused(kind: str, valid: dict[str, bytes], folder: Path) -> None:
     name, load, count = LOADERS[kind]
     place = folder / kind
     place.mkdir()
@@ -168,10 +168,10 @@ def test_damaged_files(kind: str, valid: dict[str, bytes], folder: Path) -> None
     load(file)  # the file is valid before it is damaged
 
     @settings(max_examples=count)
-    @given(wounds)
-    def one(accident: list[tuple[str, float, int, int]]) -> None:
-        file.write_bytes(damaged(valid[kind], accident))
-        with clear_words(place):
+    @given(damages)
+    def one(parts: list[tuple[str, float, int, int]]) -> None:
+        file.write_bytes(damaged(valid[kind], parts))
+        with allow_clear_errors(place):
             load(file)
 
     one()
@@ -218,7 +218,7 @@ def test_state_dicts_of_every_kind_and_shape(
             file.write_bytes(save(made))
         except Exception:  # not every name is one that safetensors writes
             return
-    with clear_words(place):
+    with allow_clear_errors(place):
         read = load_weights(file, ("1.weight", "1.bias", "3.weight", "3.bias"))
         AttackerView(model=tiny_module(), initial=read, final=read, input_shape=(4,), bounds=None)
 
@@ -237,22 +237,22 @@ def test_arrays_of_every_kind_and_shape(
     x, y = (np.full(shape, abs(filling) % 128 if "u" in kind else filling).astype(kind)
             for shape, kind in ((x_shape, x_kind), (y_shape, y_kind)))  # fmt: skip
     np.savez(file, x=x, y=y)
-    with clear_words(place):
+    with allow_clear_errors(place):
         read_own_files(file, file, input_shape=x_shape[1:] or (1,), bounds=(0.0, 1.0) if filling % 2 else None)
-    with clear_words(place):
+    with allow_clear_errors(place):
         read_npz(file)
 
 
 @settings(max_examples=300)
 @given(st.one_of(st.text(max_size=40), st.from_regex(r"seed:[0-9,-]{0,12}", fullmatch=True)))
-def test_words_of_the_command_line(folder: Path, text: str) -> None:
+def test_arguments_of_the_command_line(folder: Path, text: str) -> None:
     place = folder / "words"
     place.mkdir(exist_ok=True)
-    with clear_words(place):
+    with allow_clear_errors(place):
         assert len(parse_seeds([text])) <= 10**7
-    with clear_words(place):
+    with allow_clear_errors(place):
         Condition.read(text)
-    with clear_words(place):
+    with allow_clear_errors(place):
         build_all_attacks([text])
     parse_value(text)
 
@@ -263,7 +263,7 @@ def test_words_of_the_command_line(folder: Path, text: str) -> None:
         st.text(max_size=60), st.recursive(st.none() | st.integers() | st.text(max_size=5), st.lists).map(json.dumps)
     )
 )
-def test_complete_results_are_recognised(folder: Path, text: str) -> None:
+def test_other_text_is_never_taken_for_a_finished_result(folder: Path, text: str) -> None:
     place = folder / "requests"
     place.mkdir(exist_ok=True)
     (place / "request.json").write_text(text, errors="surrogatepass")

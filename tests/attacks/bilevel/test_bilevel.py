@@ -17,7 +17,7 @@ from exhume.training.losses import LOSSES
 RECIPE = {
     "loss": "ce",
     "lr": 0.3,
-    "momentum": 0.95,
+    "momentum": 0.85,
     "stop_loss": 0.0,
     "patience": 0,
     "precision": "float64",
@@ -32,15 +32,15 @@ def data():
 
 @pytest.fixture(scope="module")
 def affine(data):
-    return exhume.train(data, model=exhume.MLP(depth=0), weight_decay=0.03, steps=1500, **RECIPE)
+    return exhume.train(data, model=exhume.MLP(depth=0), weight_decay=0.03, steps=400, **RECIPE)
 
 
 @pytest.fixture(scope="module")
 def hidden(data):
-    return exhume.train(data, model=exhume.MLP(width=24, depth=1), weight_decay=0.03, steps=1500, **RECIPE)
+    return exhume.train(data, model=exhume.MLP(width=24, depth=1), weight_decay=0.03, steps=400, **RECIPE)
 
 
-QUICK = Bilevel(candidates=20, steps=10)
+QUICK = Bilevel(candidates=20, steps=6)
 
 
 def test_weights_match_from_the_ground_truth(data, affine):
@@ -58,7 +58,7 @@ def test_training_on_the_candidates_reproduces_the_weights(data, affine):
     found = Bilevel(start=start, steps=30, learning_rate=0.08, box_weight=0.0).run(affine.view(), device="cpu")
     labels = torch.arange(20) % 10
     again = replace(data, train=replace(data.train, inputs=found.inputs, labels=labels))
-    retrained = exhume.train(again, model=exhume.MLP(depth=0), weight_decay=0.03, steps=1500, **RECIPE)
+    retrained = exhume.train(again, model=exhume.MLP(depth=0), weight_decay=0.03, steps=400, **RECIPE)
     both = [torch.cat([weight.flatten() for weight in one.final.values()]) for one in (retrained, affine)]
     distance = float((both[0] - both[1]).norm() / both[1].norm())
     assert distance == pytest.approx(found.diagnostics["parameter_distance"], rel=1e-3)
@@ -105,7 +105,7 @@ def test_any_module_and_any_loss_function_can_be_attacked(data):
 
 def test_an_interrupted_run_ends_with_the_same_result(affine, tmp_path):
     view, file = affine.view(), tmp_path / "state.safetensors"
-    attack = replace(QUICK, steps=50, lower="unrolled", lower_steps=3)
+    attack = replace(QUICK, steps=30, lower="unrolled", lower_steps=2)
     whole = attack.run(view, device="cpu")
 
     def stop(stage, done, total, note=""):
@@ -170,5 +170,5 @@ def test_every_loss_has_a_lower_level():
     for loss in LOSSES:
         model = exhume.MLP(depth=0).build(data.input_shape, 2 if loss == "ce" else 1)
         view = AttackerView(model=model, final=model.state_dict(), input_shape=(1, 8, 8))
-        found = replace(QUICK, candidates=4, loss=loss, weight_decay=0.1, steps=10).run(view, device="cpu")
+        found = replace(QUICK, candidates=4, loss=loss, weight_decay=0.1).run(view, device="cpu")
         assert found.history[-1] < found.history[0], loss

@@ -72,7 +72,7 @@ def test_implicit_gradients_of_a_convex_problem_are_finite_differences(loss):
 
 def test_implicit_gradients_hold_at_any_strict_minimum():
     problem, start, inputs = posed("one hidden layer")
-    rest = Unrolled(steps=1200, rate=0.5, momentum=0.9)(problem, start, inputs)[0]
+    rest = Unrolled(steps=400, rate=0.5, momentum=0.8)(problem, start, inputs)[0]
     ours, slow = slopes(LOWER["implicit"], problem, rest, inputs)
     assert ours == pytest.approx(slow, rel=1e-5)
 
@@ -80,7 +80,7 @@ def test_implicit_gradients_hold_at_any_strict_minimum():
 def test_long_unrolled_training_tends_to_the_implicit_solution():
     problem, start, inputs = posed("affine")
     cotangent = torch.randn(start.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    long = Unrolled(steps=600, rate=0.5, momentum=0.9)(problem, start, inputs)
+    long = Unrolled(steps=250, rate=0.5, momentum=0.75)(problem, start, inputs)
     rest = LOWER["implicit"](problem, start, inputs)
     assert torch.allclose(long[0], rest[0], atol=1e-9)
     assert torch.allclose(long[1](cotangent), rest[1](cotangent), atol=1e-8)

@@ -29,7 +29,7 @@ def test_bad_settings_are_refused():
 
 
 def test_the_result_reports_how_settings_were_chosen():
-    attack = MaxMargin(trials=4, trial_steps=25, winners=1, restarts=2, steps=25)
+    attack = MaxMargin(trials=4, trial_steps=10, winners=1, restarts=1, steps=10, edges=False)
     found = attack.run(without_initial(classifier()), device="cpu")
     trials, chosen = found.diagnostics["trials"], found.diagnostics["settings"]
     assert (len(trials), len(chosen)) == (4, 1)
@@ -50,19 +50,19 @@ def test_only_the_first_layer_counts_where_the_others_keep_their_random_start():
     for decay, alone in ((0.0, True), (3e-3, False)):
         view = without_initial(regression(decay))
         assert clues_of(view).upper_layers_look_random is alone
-        found = MaxMargin(trials=1, restarts=1, steps=10).run(view, device="cpu")
+        found = MaxMargin(trials=1, restarts=1, steps=5, edges=False).run(view, device="cpu")
         assert found.diagnostics["upper_layers"] == (0.0 if alone else 1.0)
 
 
-@pytest.mark.parametrize("attack", [MaxMargin, Stationarity])
-def test_views_without_anything_to_explain_are_refused(attack):
+def test_views_without_anything_to_explain_are_refused():
     model = MLP(width=8, bias="first").build((1, 4, 4), 1, torch.Generator().manual_seed(0))
     view = AttackerView(model=model, final=model.state_dict(), input_shape=(1, 4, 4))
     with pytest.raises(Refusal, match="set candidates"):
-        attack().check(view)
+        Stationarity().check(view)
     with pytest.raises(Refusal, match="does not show the span"):
-        attack(candidates=4, within_span=True).check(view)
+        Stationarity(candidates=4, within_span=True).check(view)
+    attack = Stationarity(candidates=4)
     with pytest.raises(Refusal, match="All final weights are zero"):
-        attack(candidates=4).check(replace(view, final={name: 0 * weight for name, weight in view.final.items()}))
+        attack.check(replace(view, final={name: torch.zeros_like(weight) for name, weight in view.final.items()}))
     with pytest.raises(Refusal, match="this view is linearised"):
-        attack(candidates=4).check(replace(view, initial=view.final, linearised=True))
+        attack.check(replace(view, initial=view.final, linearised=True))
