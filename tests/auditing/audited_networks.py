@@ -99,7 +99,7 @@ class Counting(Attack):
 
 
 class Clock:
-    """Stands for :func:`time.monotonic`: every look at it takes one second, whatever the machine."""
+    """Stands for :func:`time.monotonic`: every call advances it by one second, on any machine."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

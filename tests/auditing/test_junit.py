@@ -18,9 +18,9 @@ def test_junit_has_a_case_for_each_condition_and_attack():
     assert cases["not certified>0"].find("failure") is not None
     assert cases["not certified>99"].find("failure") is None
     assert cases["weight-difference"].find("skipped") is not None
-    said = cases["gate-certificate"].find("system-out")
-    assert said is not None
-    assert "8 of 8" in (said.text or "")
+    output = cases["gate-certificate"].find("system-out")
+    assert output is not None
+    assert "8 of 8" in (output.text or "")
     assert suite.get("failures") == "1"
     assert int(suite.get("tests", 0)) == len(cases)
 

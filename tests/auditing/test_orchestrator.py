@@ -84,7 +84,7 @@ def test_a_budget_stops_named_attacks_too(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def seconds_given(monkeypatch: pytest.MonkeyPatch, *, is_auto: bool, budget: Budget) -> list[float]:
-    """Return the seconds that each of two attacks with caveats gets, of which neither takes any."""
+    """Return the seconds allotted to each of two attacks with caveats that take no time."""
     planned = tuple(Assessment(attack=name, applies=Applicability.WITH_CAVEATS) for name in ("first", "last"))
     given: list[float] = []
 

@@ -1,4 +1,4 @@
-"""Clues are computed once per view, whoever asks, and belong to that view alone."""
+"""Clues are computed once per view, for all who use them, and belong to that view alone."""
 
 import gc
 import weakref

@@ -71,7 +71,7 @@ def test_half_precision_and_counters_are_weights_too(tmp_path):
 
 
 class Runs:
-    """A pickle that would create a file if anybody ran it."""
+    """A pickle that would create a file if it were run."""
 
     def __init__(self, path):
         self.path = path

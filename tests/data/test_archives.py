@@ -76,7 +76,7 @@ def test_a_bad_member_anywhere_refuses_the_whole_archive(
 
 
 def huge_comment(path: Path) -> None:
-    """An extended header of half a gigabyte, which tarfile reads into memory before anybody sees a member."""
+    """An extended header of half a gigabyte, which tarfile reads into memory before it returns a member."""
     info = tarfile.TarInfo("././@PaxHeader")
     info.size, info.type = 2**29, tarfile.XHDTYPE
     with gzip.open(path, "wb", compresslevel=1) as file:

@@ -126,10 +126,10 @@ def test_certificates_are_checked_against_the_nearest_training_example():
     assert evaluation.false_certificates == 1
     assert evaluation.certified_examples == 6  # the first training example carries two certificates
     assert evaluation.certified_exact == 5
-    said = verdict(evaluation)
-    assert said.finding is Finding.PROVEN
-    assert said.sentence == f"6 of {SIZE} training images were recovered, each with a proof; 5 of them exactly."
-    assert "1 of them matches none of the training images given: either the data given is incomplete" in said.detail
+    result = verdict(evaluation)
+    assert result.finding is Finding.PROVEN
+    assert result.sentence == f"6 of {SIZE} training images were recovered, each with a proof; 5 of them exactly."
+    assert "1 of them matches none of the training images given: either the data given is incomplete" in result.detail
 
 
 def test_without_data_only_certificates_are_reported():
@@ -184,9 +184,9 @@ def test_without_held_out_examples_no_ranks_are_claimed():
     assert evaluation.train.exact == 10
     assert "no hold-out set" in verdict(evaluation).detail
     proven = make_found(data.train.inputs, certified=torch.ones(10, dtype=torch.bool))
-    said = verdict(evaluate(proven, data)).detail
-    assert "Held-out images matched" not in said
-    assert "no hold-out set" in said
+    detail = verdict(evaluate(proven, data)).detail
+    assert "Held-out images matched" not in detail
+    assert "no hold-out set" in detail
 
 
 def test_the_confidence_of_an_attacker_is_scored():

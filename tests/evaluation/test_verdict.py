@@ -39,9 +39,9 @@ def test_examples_that_occur_twice_leave_traces_by_distance_alone():
     evaluation = evaluate(make_found(0.5 * data.train.inputs + 0.5 * noise((1, 8, 8), SIZE)), data)
     assert evaluation.train.good == evaluation.relative.level(0.01).recovered == 0
     assert evaluation.calibration.level(0.01).chance < 1e-6
-    said = verdict(evaluation)
-    assert said.finding is Finding.TRACES
-    assert said.detail.startswith("By distance alone, they are nearer to a candidate")
+    result = verdict(evaluation)
+    assert result.finding is Finding.TRACES
+    assert result.detail.startswith("By distance alone, they are nearer to a candidate")
 
 
 def test_a_verdict_of_nothing_states_the_counts_that_chance_explains():
@@ -49,14 +49,14 @@ def test_a_verdict_of_nothing_states_the_counts_that_chance_explains():
     for seed in range(20):
         data = make_data((1, 8, 8), SIZE, seed=seed)
         evaluation = evaluate(make_found(noise((1, 8, 8), 2 * SIZE, seed=1000 + seed)), data)
-        said = verdict(evaluation)
-        if said.finding is not Finding.NOTHING:
+        result = verdict(evaluation)
+        if result.finding is not Finding.NOTHING:
             continue
         counts = [evaluation.relative.levels[0].recovered, evaluation.calibration.levels[0].recovered]
         luck += any(counts)
-        assert ("beyond what chance explains" in said.sentence) is any(counts)
-        assert (f"{counts[0]} relative to the nearest other image (chance" in said.detail) is bool(counts[0])
-        assert (f"{counts[1]} by distance alone (chance" in said.detail) is bool(counts[1])
+        assert ("beyond what chance explains" in result.sentence) is any(counts)
+        assert (f"{counts[0]} relative to the nearest other image (chance" in result.detail) is bool(counts[0])
+        assert (f"{counts[1]} by distance alone (chance" in result.detail) is bool(counts[1])
     assert luck > 5, "chance does give some"
 
 
@@ -66,17 +66,17 @@ def test_good_matches_are_no_recovery_when_held_out_examples_have_as_many():
         split.inputs.mul_(0.1)  # so dark that any two pictures are a good match
     evaluation = evaluate(make_found(0.1 * noise((1, 8, 8), SIZE)), data)
     assert evaluation.train.good == evaluation.holdout.good == SIZE
-    said = verdict(evaluation)
-    assert said.finding is Finding.NOTHING
-    assert "beyond what chance explains" in said.sentence
-    assert f"and so were {SIZE} of {SIZE} held-out ones, which chance explains" in said.detail
+    result = verdict(evaluation)
+    assert result.finding is Finding.NOTHING
+    assert "beyond what chance explains" in result.sentence
+    assert f"and so were {SIZE} of {SIZE} held-out ones, which chance explains" in result.detail
 
 
 def test_an_exact_and_proven_recovery_comes_first():
     data = make_data((1, 8, 8), SIZE)
     found = make_found(data.train.inputs, certified=torch.ones(SIZE, dtype=torch.bool), outcome=Outcome.CERTIFIED)
-    said = verdict(evaluate(found, data))
-    assert said.sentence == f"{SIZE} of {SIZE} training images were recovered exactly, each with a proof."
+    result = verdict(evaluate(found, data))
+    assert result.sentence == f"{SIZE} of {SIZE} training images were recovered exactly, each with a proof."
 
 
 @pytest.mark.parametrize("count", [1, SIZE])
@@ -85,16 +85,16 @@ def test_certificates_that_match_no_data_are_a_warning_and_neither_a_recovery_no
     other = make_data((30,), count, seed=5).train.inputs
     evaluation = evaluate(make_found(other, certified=torch.ones(count, dtype=torch.bool)), data)
     assert evaluation.false_certificates == count
-    said = verdict(evaluation)
-    assert said.finding is Finding.UNMATCHED
-    assert said.sentence == (
+    result = verdict(evaluation)
+    assert result.finding is Finding.UNMATCHED
+    assert result.sentence == (
         "1 certificate matches none of the training records given: either the data given is incomplete, or it is false."
         if count == 1
         else f"{count} certificates match none of the training records given: either the data given is incomplete, or "
         "they are false."
     )
-    assert "the network was trained on other data" in said.detail
-    assert "recovered" not in said.sentence + said.detail
+    assert "the network was trained on other data" in result.detail
+    assert "recovered" not in result.sentence + result.detail
 
 
 def test_certificates_of_held_out_examples_are_reported():
@@ -107,9 +107,9 @@ def test_unmatched_certificates_do_not_hide_what_was_recovered_without_them():
     data = make_data((1, 8, 8), SIZE)
     inputs = torch.cat([data.train.inputs, make_data((1, 8, 8), 2, seed=5).train.inputs])
     certified = torch.arange(len(inputs)) >= SIZE
-    said = verdict(evaluate(make_found(inputs, certified=certified), data))
-    assert said.finding is Finding.UNMATCHED
-    assert f"{SIZE} of {SIZE} training images were recovered, without a proof." in said.detail
+    result = verdict(evaluate(make_found(inputs, certified=certified), data))
+    assert result.finding is Finding.UNMATCHED
+    assert f"{SIZE} of {SIZE} training images were recovered, without a proof." in result.detail
 
 
 def test_proofs_of_examples_that_were_not_given_are_not_called_false():
@@ -121,6 +121,6 @@ def test_proofs_of_examples_that_were_not_given_are_not_called_false():
     )
     assert "given" not in verdict(evaluate(proven, data)).detail
     half = replace(data, train=Split(inputs=data.train.inputs[:4], labels=data.train.labels[:4]))
-    said = verdict(evaluate(proven, half))
-    assert said.sentence == "4 of 4 training images were recovered exactly, each with a proof."
-    assert f"suggest {SIZE} training images, and 4 were given" in said.detail
+    result = verdict(evaluate(proven, half))
+    assert result.sentence == "4 of 4 training images were recovered exactly, each with a proof."
+    assert f"suggest {SIZE} training images, and 4 were given" in result.detail

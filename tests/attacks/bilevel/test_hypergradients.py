@@ -34,7 +34,7 @@ LOWER = {
 
 
 @functools.cache
-def posed(network: str, loss: str = "ce"):
+def pose_problem(network: str, loss: str = "ce"):
     """Return a training problem of few images, weights to begin at, and inputs."""
     data = exhume.load("digits", classes="0,1,2" if loss == "ce" else "odd-even", size=6, test=0)
     generator = torch.Generator().manual_seed(0)
@@ -59,26 +59,26 @@ def slopes(lower, problem, start, inputs, seed=1):
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("lower", ["unrolled", "unrolled, one step", "unrolled, plain"])
 def test_unrolled_gradients_are_finite_differences(network, lower):
-    ours, slow = slopes(LOWER[lower], *posed(network))
+    ours, slow = slopes(LOWER[lower], *pose_problem(network))
     assert ours == pytest.approx(slow, rel=1e-5)
 
 
 @pytest.mark.parametrize("loss", ["ce", "bce", "mse"])
 def test_implicit_gradients_of_a_convex_problem_are_finite_differences(loss):
     for seed in range(3):
-        ours, slow = slopes(LOWER["implicit"], *posed("affine", loss), seed=seed)
+        ours, slow = slopes(LOWER["implicit"], *pose_problem("affine", loss), seed=seed)
         assert ours == pytest.approx(slow, rel=1e-5)
 
 
 def test_implicit_gradients_hold_at_any_strict_minimum():
-    problem, start, inputs = posed("one hidden layer")
+    problem, start, inputs = pose_problem("one hidden layer")
     rest = Unrolled(steps=400, rate=0.5, momentum=0.8)(problem, start, inputs)[0]
     ours, slow = slopes(LOWER["implicit"], problem, rest, inputs)
     assert ours == pytest.approx(slow, rel=1e-5)
 
 
 def test_long_unrolled_training_tends_to_the_implicit_solution():
-    problem, start, inputs = posed("affine")
+    problem, start, inputs = pose_problem("affine")
     cotangent = torch.randn(start.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     long = Unrolled(steps=250, rate=0.5, momentum=0.75)(problem, start, inputs)
     rest = LOWER["implicit"](problem, start, inputs)
@@ -87,14 +87,14 @@ def test_long_unrolled_training_tends_to_the_implicit_solution():
 
 
 def test_the_gradient_vanishes_at_rest_from_any_start():
-    problem, start, inputs = posed("affine")
+    problem, start, inputs = pose_problem("affine")
     for scale in (0.0, 1.0, 100.0):
         rest = Implicit(newton_steps=40).rest(problem, scale * start, inputs)
         assert problem.gradient(rest, inputs).norm() < 1e-8
 
 
 def test_the_pullback_recomputes_the_states_it_did_not_keep():
-    problem, start, inputs = posed("one hidden layer")
+    problem, start, inputs = pose_problem("one hidden layer")
     lower = Unrolled(steps=11, rate=0.3, momentum=0.5)  # kept: 0, 3, 6, 9; the last stretch is short
     cotangent = torch.ones_like(start)
 
@@ -110,7 +110,7 @@ def test_the_pullback_recomputes_the_states_it_did_not_keep():
 
 @pytest.mark.parametrize("network", ["affine", "one hidden layer", "one hidden layer, relu"])
 def test_one_step_is_the_tied_stationarity_residual(network):
-    problem, start, inputs = posed(network)
+    problem, start, inputs = pose_problem(network)
     weights, pullback = one_step(DECAY)(problem, start, inputs)
     left = weights - start
     view = AttackerView(
@@ -146,7 +146,7 @@ def test_conjugate_gradients_stop_at_negative_curvature_and_at_zero():
 
 
 def test_flat_weights_convert_back_to_named_weights():
-    problem, start, _ = posed("convolutional")
+    problem, start, _ = pose_problem("convolutional")
     named = problem.named(start)
     assert torch.equal(problem.flat(named), start)
     assert list(named) == [name for name, _ in problem.model.named_parameters()]
@@ -155,7 +155,7 @@ def test_flat_weights_convert_back_to_named_weights():
 
 def test_work_that_cannot_stop_early_has_the_same_result(monkeypatch):
     """As recorded on a GPU: every iteration runs, and those after the end change nothing."""
-    problem, start, inputs = posed("affine")
+    problem, start, inputs = pose_problem("affine")
     lower = Implicit(newton_steps=9, iterations=60, tolerance=1e-9)
     cotangent = torch.ones_like(start)
     weights, pullback = lower(problem, start, inputs)

@@ -13,7 +13,7 @@ def test_the_change_of_outputs_leads_to_the_targets_for_both_dynamics():
     for linearised in (True, False):
         victim = train(data, model=MLP(width=256), linearised=linearised, device="cpu")
         view = victim.view()
-        said, pull = change_of_outputs(view)(inputs)
+        change, pull = change_of_outputs(view)(inputs)
         start = view.module(view.initial)(data.to_model(data.train.inputs))
-        assert torch.allclose(said, targets - start, atol=1e-2)
-        assert pull(said).shape == inputs.shape
+        assert torch.allclose(change, targets - start, atol=1e-2)
+        assert pull(change).shape == inputs.shape

@@ -27,9 +27,9 @@ def test_the_value_of_a_place_and_its_gradient():
     explained, slope = missing.explained_at(place)
     candidates = torch.cat([images[:4], problem.inputs(place)])
     with_it, without = (
-        (said * torch.linalg.solve(KERNEL(there), said)).sum()
+        (outputs * torch.linalg.solve(KERNEL(there), outputs)).sum()
         for there in (candidates, images[:4])
-        for said in (network(there),)
+        for outputs in (network(there),)
     )
     assert torch.allclose(explained, with_it - without, rtol=1e-6)
     ahead, behind = (missing.explained_at(place + sign * 1e-6 * step)[0].log() for sign in (1, -1))

@@ -85,8 +85,8 @@ def test_heights_in_a_span_are_those_of_the_network():
     edges = Edges.of(view, space)
     assert edges is not None
     free = torch.tensor([[0.3, -0.2]], dtype=torch.float64)
-    said = (space.inputs(space.coordinates(free)) @ final["layer1.weight"].T + final["layer1.bias"])[0]
-    distances = said / (final["layer1.weight"] @ basis[:, :2]).norm(dim=1)
+    activations = (space.inputs(space.coordinates(free)) @ final["layer1.weight"].T + final["layer1.bias"])[0]
+    distances = activations / (final["layer1.weight"] @ basis[:, :2]).norm(dim=1)
     assert len(edges.offsets) > 30
     assert float((edges.signed_distances(free).T - distances).abs().amin(1).max()) < 1e-12
 

@@ -35,7 +35,7 @@ def test_points_on_a_circle_are_recovered_and_points_between_are_not(seed):
     assert count_near(data.holdout.inputs, found.inputs) == 0
     random = 2 * torch.rand(found.inputs.shape, generator=torch.Generator().manual_seed(seed)) - 1
     assert count_near(data.train.inputs, random) <= 1
-    # Points that edges determine are training points and nothing else, and the attacker can tell.
+    # Points that edges determine are all training points, and the attacker knows it.
     exact = len(found.diagnostics["edges_met"])
     assert exact >= 3
     assert float(torch.cdist(found.inputs[:exact], data.train.inputs).amin(1).max()) < 1e-3
