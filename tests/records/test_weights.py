@@ -27,8 +27,8 @@ class ReturnsDict(nn.Linear):
         return {"logits": super().forward(inputs)}
 
 
-@pytest.mark.parametrize(("model", "said"), [(nn.Linear(5, 2), r"\(4,\)"), (ReturnsDict(4, 2), "returns a dict")])
-def test_a_model_that_takes_or_returns_something_else_is_refused_in_one_sentence(model: nn.Module, said: str) -> None:
-    with pytest.raises(ExhumeError, match=said) as refusal:
+@pytest.mark.parametrize(("model", "message"), [(nn.Linear(5, 2), r"\(4,\)"), (ReturnsDict(4, 2), "returns a dict")])
+def test_a_model_that_takes_or_returns_something_else_is_refused(model: nn.Module, message: str) -> None:
+    with pytest.raises(ExhumeError, match=message) as refusal:
         count_outputs(model, (4,))
     assert "\n" not in str(refusal.value)

@@ -129,9 +129,9 @@ def test_a_study_that_fails_does_not_stop_the_others(
     monkeypatch.setitem(studies.STUDIES, "none", Study(name="none", shows="", presets=STUDY.presets, measure=fail))
     monkeypatch.setitem(studies.STUDIES, "squares", STUDY)
     assert main(["reproduce", "none", "squares", "--preset", "smoke", "--json", "--out", str(tmp_path)]) == 2
-    said = capsys.readouterr()
-    assert list(json.loads(said.out)) == ["squares"]
-    assert "exhume: 1 of 2 studies could not run. none: There are no squares here." in said.err
+    printed = capsys.readouterr()
+    assert list(json.loads(printed.out)) == ["squares"]
+    assert "exhume: 1 of 2 studies could not run. none: There are no squares here." in printed.err
 
 
 def test_the_recorded_command_can_be_run_in_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

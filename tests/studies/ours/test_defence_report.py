@@ -19,11 +19,11 @@ RESULTS = {
 
 
 def test_advice_follows_from_the_numbers():
-    said = advice(RESULTS, 30)
-    assert "reveals 30 of 30" in said
-    assert "float16 (29 recovered, 20 certified)" in said
-    assert "Adam keeps the most accuracy, 94.0 %" in said
-    assert "Only DP-SGD guarantees" in said
+    text = advice(RESULTS, 30)
+    assert "reveals 30 of 30" in text
+    assert "float16 (29 recovered, 20 certified)" in text
+    assert "Adam keeps the most accuracy, 94.0 %" in text
+    assert "Only DP-SGD guarantees" in text
     unsafe = {name: RESULTS[name] for name in ("none", "float16")}
     assert "No defence in this comparison protects" in advice(unsafe, 30)
     assert "None of these guarantees" in advice({name: RESULTS[name] for name in ("none", "Adam")}, 30)
