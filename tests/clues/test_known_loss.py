@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from exhume.clues.known_loss import CustomLoss, balanced_labels, encode_labels, resolve_loss, with_stable_repr
+from exhume.clues.known_loss import CustomLoss, balanced_labels, encode_targets, resolve_loss, with_stable_repr
 from exhume.core.errors import Refusal
 from exhume.models.mlp import MLP
 from exhume.records import AttackerView
@@ -78,7 +78,7 @@ def test_labels_are_balanced_and_encoded_for_every_output(outputs):
     counts = torch.bincount(labels)
     assert len(counts) == max(2, outputs)
     assert int(counts.max() - counts.min()) <= 1
-    assert encode_labels(LOSSES["mse"], labels, view_with(outputs)).shape == (11, outputs)
+    assert encode_targets(LOSSES["mse"], labels, view_with(outputs)).shape == (11, outputs)
     torch.testing.assert_close(
-        encode_labels(squared, labels, view_with(outputs)), encode_labels(LOSSES["mse"], labels, view_with(outputs))
+        encode_targets(squared, labels, view_with(outputs)), encode_targets(LOSSES["mse"], labels, view_with(outputs))
     )

@@ -67,3 +67,10 @@ def test_without_a_subspace_coordinates_are_inputs():
     for map_ in (space.project, space.coordinates, space.inputs, space.pull, space.release):
         assert map_(inputs) is inputs
     assert SearchSpace.side_by_side([space, space]) is space
+
+
+def test_a_stretched_step_moves_every_value_as_much_in_fewer_coordinates():
+    basis = torch.linalg.qr(torch.randn(64, 4, generator=torch.Generator().manual_seed(0))).Q
+    assert SearchSpace(64).stretch == 1.0
+    step = SearchSpace(64, basis).stretch * torch.ones(1, 4)
+    torch.testing.assert_close((step @ basis.T).square().mean(), torch.tensor(1.0))

@@ -81,7 +81,7 @@ def resolve_loss(requested: LossName | UserLoss | None, view: AttackerView) -> L
     return LOSSES[str(named)]
 
 
-def encode_labels(loss: Loss | UserLoss, labels: Int[Tensor, " candidate"], view: AttackerView) -> Tensor:
+def encode_targets(loss: Loss | UserLoss, labels: Int[Tensor, " candidate"], view: AttackerView) -> Tensor:
     """Encode class indices as targets of the loss."""
     encode = loss.encode if isinstance(loss, Loss) else signed_or_centred
     return encode(labels, max(2, count_outputs(view.model, view.input_shape)))

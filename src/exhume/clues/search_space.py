@@ -58,6 +58,11 @@ class SearchSpace:
         """The number of coordinates that are searched."""
         return self.size if self.basis is None else self.basis.shape[-1] - (self.constant is not None)
 
+    @property
+    def stretch(self) -> float:
+        """How much longer a step along free coordinates is, where it moves every input value as much as in all."""
+        return float((self.size / max(1, self.dimension)) ** 0.5)
+
     def project(self, inputs: Float[Tensor, "*run candidate value"]) -> Float[Tensor, "*run candidate free"]:
         """Return the free coordinates of the points nearest to ``inputs``."""
         return inputs if self.basis is None else inputs @ self.basis[..., : self.dimension]

@@ -6,7 +6,7 @@ The libraries are imported on use, because scikit-learn alone takes longer to im
 import torch
 
 from exhume.data.idx import DIGITS
-from exhume.data.source import Examples, Source, standardise
+from exhume.data.source import Examples, Source, standardise_columns
 
 
 def read_digits() -> Source:
@@ -40,7 +40,8 @@ def read_breast_cancer() -> Source:
     return Source(
         name="breast-cancer",
         train=Examples(
-            inputs=standardise(torch.from_numpy(bunch.data)).float(), labels=torch.from_numpy(bunch.target).long()
+            inputs=standardise_columns(torch.from_numpy(bunch.data)).float(),
+            labels=torch.from_numpy(bunch.target).long(),
         ),
         classes=tuple(str(name) for name in bunch.target_names),
         bounds=None,

@@ -9,7 +9,7 @@ import torch
 
 from exhume.core.errors import DataError
 from exhume.data.labels import encode_labels, sort_classes
-from exhume.data.source import LARGEST_SOURCE, Examples, Source, standardise
+from exhume.data.source import LARGEST_SOURCE, Examples, Source, standardise_columns
 
 SEPARATORS = ",;\t"
 
@@ -36,7 +36,7 @@ def read_csv(path: Path, label: str | None) -> Source:
     if not table:
         raise DataError(f"{path} has a header and no rows.")
     classes = sort_classes(labels)
-    inputs = standardise(torch.tensor(table, dtype=torch.float64)).float()
+    inputs = standardise_columns(torch.tensor(table, dtype=torch.float64)).float()
     return Source(
         name=path.stem,
         train=Examples(inputs=inputs, labels=encode_labels(labels, classes, str(path))),

@@ -14,7 +14,7 @@ from torch import Tensor
 from exhume.core.errors import DataError
 from exhume.core.text import first_sentence
 from exhume.data.labels import encode_labels, sort_classes
-from exhume.data.source import LARGEST_SOURCE, Examples, Source, standardise
+from exhume.data.source import LARGEST_SOURCE, Examples, Source, standardise_columns
 from exhume.records.record import Bounds
 
 NAMES = (("x", "y"), ("x_train", "y_train"))
@@ -39,7 +39,7 @@ def read_npz(path: Path) -> Source:
     def examples(values: Tensor, names: list[str], where: str) -> Examples:
         if len(values) != len(names):
             raise DataError(f"{where} has {len(values)} inputs but {len(names)} labels; they do not belong together.")
-        scaled = values if bounds else standardise(values, like=inputs).float()
+        scaled = values if bounds else standardise_columns(values, like=inputs).float()
         return Examples(inputs=scaled, labels=encode_labels(names, classes, where))
 
     test = None

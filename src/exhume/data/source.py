@@ -48,14 +48,14 @@ def to_unit(values: Shaped[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     return values.float() / 255 if values.dtype == torch.uint8 else values.float()
 
 
-def standardise(
+def standardise_columns(
     table: Float[Tensor, "example feature"], like: Float[Tensor, "other feature"] | None = None
 ) -> Float[Tensor, "example feature"]:
     """Scale columns so that those of ``like`` (default: the table itself) have mean zero and deviation one.
 
     Constant columns become zero.
 
-    >>> standardise(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
+    >>> standardise_columns(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
     tensor([[-1.,  0.],
             [ 1.,  0.]])
     """

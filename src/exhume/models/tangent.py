@@ -17,6 +17,7 @@ from exhume.models.dense import dense_products
 from exhume.models.structure import DenseStack, dense_stack
 
 Weights = Mapping[str, Tensor]
+"""Tensors by name, as ``state_dict`` returns them."""
 
 SLICE = 2**26
 """Most numbers in one slice of a Jacobian: half a gigabyte in float64."""

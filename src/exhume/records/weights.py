@@ -7,9 +7,7 @@ from torch import Tensor, nn
 
 from exhume.core.errors import ExhumeError, WeightsError
 from exhume.core.text import first_sentence
-
-Weights = Mapping[str, Tensor]
-"""Tensors by name, as ``state_dict`` returns them."""
+from exhume.models.tangent import Weights as Weights  # re-exported
 
 
 def weight_shapes(model: nn.Module) -> dict[str, torch.Size]:

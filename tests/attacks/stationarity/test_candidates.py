@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exhume.attacks.stationarity.candidates import collect_candidates, merge_near_duplicates, to_pixels
-from exhume.attacks.stationarity.runs import Runs
+from exhume.attacks.stationarity.runs import FinishedRuns
 from exhume.records import AttackerView
 from tests.attacks.stationarity.test_runs import pose
 
 
 def collect(free, residuals, similar=0.95):
     raw = torch.rand(free.shape[:2], generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    runs = Runs(free=free, raw=raw, residuals=torch.tensor(residuals), history=torch.zeros(1))
+    runs = FinishedRuns(free=free, raw=raw, residuals=torch.tensor(residuals), history=torch.zeros(1))
     view = AttackerView(model=torch.nn.Identity(), final={}, input_shape=(1, 2, 3))
     return collect_candidates(
         view, pose(), runs, similar=similar, edges=False, generator=torch.Generator().manual_seed(0)

@@ -5,7 +5,7 @@ import torch
 
 from exhume.attacks.stationarity.multipliers import MarginMultipliers
 from exhume.attacks.stationarity.problem import StationarityProblem
-from exhume.attacks.stationarity.runs import KNOBS, Knobs, Runs, draw_starts, minimise_runs
+from exhume.attacks.stationarity.runs import KNOBS, FinishedRuns, Knobs, draw_starts, minimise_runs
 from exhume.clues.known_loss import balanced_labels
 from exhume.clues.search_space import SearchSpace
 from exhume.models.mlp import MLP
@@ -76,8 +76,8 @@ def test_knobs_lie_in_their_ranges_evenly_on_a_logarithmic_scale():
 
 def test_parts_are_joined_in_order():
     def part(residual):
-        return Runs(
+        return FinishedRuns(
             free=torch.zeros(1, 2, 3), raw=torch.zeros(1, 2), residuals=torch.tensor([residual]), history=torch.zeros(4)
         )
 
-    assert Runs.join([part(0.5), part(0.25)]).residuals.tolist() == [0.5, 0.25]
+    assert FinishedRuns.join([part(0.5), part(0.25)]).residuals.tolist() == [0.5, 0.25]

@@ -20,7 +20,7 @@ from exhume.attacks.bilevel.hypergradients import (
     one_step,
 )
 from exhume.attacks.bilevel.starts import Start, start_from
-from exhume.clues.known_loss import UserLoss, balanced_labels, encode_labels, resolve_loss, with_stable_repr
+from exhume.clues.known_loss import UserLoss, balanced_labels, encode_targets, resolve_loss, with_stable_repr
 from exhume.core.errors import ExhumeError, Refusal
 from exhume.core.run_context import RunContext
 from exhume.core.settings import settings
@@ -149,7 +149,7 @@ class Bilevel(Attack):
         """Return the training problem as the attacker assumes it."""
         loss = self._loss(view)
         dtype = torch.float64 if self.precision == "float64" else torch.float32
-        return TrainingProblem.of(view, loss, encode_labels(loss, labels, view), self._weight_decay(view), dtype)
+        return TrainingProblem.of(view, loss, encode_targets(loss, labels, view), self._weight_decay(view), dtype)
 
     def lower_level(self, view: AttackerView, problem: TrainingProblem, inputs: Inputs) -> LowerLevel:
         """Return the lower level; by default an unrolled step is as long as the curvature at ``inputs`` allows."""

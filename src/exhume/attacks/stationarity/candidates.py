@@ -8,7 +8,7 @@ from torch import Tensor
 
 from exhume.attacks.stationarity.edges import Edges, MeetingPoints, find_meeting_points
 from exhume.attacks.stationarity.problem import StationarityProblem
-from exhume.attacks.stationarity.runs import Runs
+from exhume.attacks.stationarity.runs import FinishedRuns
 from exhume.core.correlation import agreement_between_runs, standardise
 from exhume.core.suppression import suppress_neighbours
 from exhume.records import AttackerView
@@ -40,7 +40,7 @@ class Candidates:
 def collect_candidates(
     view: AttackerView,
     problem: StationarityProblem,
-    runs: Runs,
+    runs: FinishedRuns,
     *,
     similar: float,
     edges: bool,

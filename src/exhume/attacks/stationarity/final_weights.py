@@ -11,7 +11,7 @@ from exhume.attacks.attack import Attack
 from exhume.attacks.stationarity.candidates import Candidates, collect_candidates, to_pixels
 from exhume.attacks.stationarity.multipliers import Multipliers
 from exhume.attacks.stationarity.problem import StationarityProblem
-from exhume.attacks.stationarity.runs import KNOBS, Range, Runs
+from exhume.attacks.stationarity.runs import KNOBS, FinishedRuns, Range
 from exhume.attacks.stationarity.stages import SearchPlan, SearchStages
 from exhume.clues.clues import clues_of
 from exhume.clues.search_space import SearchSpace
@@ -196,7 +196,7 @@ class FinalWeights(Attack):
         self,
         view: AttackerView,
         problem: StationarityProblem,
-        runs: Runs,
+        runs: FinishedRuns,
         found: Candidates,
         diagnostics: dict[str, Any],
     ) -> Reconstruction:

@@ -70,7 +70,7 @@ KNOBS = tuple(field.name for field in fields(Knobs))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Runs:
+class FinishedRuns:
     """The ends of runs."""
 
     free: Float[Tensor, "run candidate free"]
@@ -81,7 +81,7 @@ class Runs:
     """Mean objective of the runs that did not diverge, relative to the squared weights."""
 
     @classmethod
-    def join(cls, parts: "Sequence[Runs]") -> "Runs":
+    def join(cls, parts: "Sequence[FinishedRuns]") -> "FinishedRuns":
         """Return the runs of all parts; the history is that of the first."""
         free, raw, residuals = (
             torch.cat([getattr(part, name) for part in parts]) for name in ("free", "raw", "residuals")
@@ -111,11 +111,9 @@ def minimise_runs(
     progress: Progress = no_progress,
     stage: str = "search",
     checkpoint: Checkpoint | None = None,
-) -> Runs:
+) -> FinishedRuns:
     """Minimise the objective from every start at once, each run with its own knobs."""
     like, candidates = start[0], start[0].shape[1]
-    # A step of one size along fewer coordinates moves every input value less.
-    stretch = (problem.space.size / max(1, problem.space.dimension)) ** 0.5
     sharpness, floor = knobs.sharpness.to(like), knobs.floor.to(like)
     evaluate = torch.func.vmap(problem.objective)
     scale = problem.size
@@ -130,7 +128,7 @@ def minimise_runs(
         start,
         Adam(
             steps=steps,
-            learning_rates=(stretch * knobs.input_rate, knobs.multiplier_rate),
+            learning_rates=(problem.space.stretch * knobs.input_rate, knobs.multiplier_rate),
             coarse_share=coarse_share,
         ),
         scales=[1.0] * len(knobs),
@@ -141,7 +139,7 @@ def minimise_runs(
     free, raw = (torch.stack(variables) for variables in zip(*(end.variables for end in ends), strict=True))
     with torch.no_grad():
         residuals = torch.stack([problem.residual(*run) for run in zip(free, raw, sharpness, strict=True)])
-    return Runs(
+    return FinishedRuns(
         free=free,
         raw=raw,
         residuals=residuals.nan_to_num(torch.inf, torch.inf).cpu(),

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from exhume.attacks.stationarity.problem import StationarityProblem
-from exhume.attacks.stationarity.runs import Knobs, Range, Runs, draw_starts, minimise_runs
+from exhume.attacks.stationarity.runs import FinishedRuns, Knobs, Range, draw_starts, minimise_runs
 from exhume.core.checkpoint import Checkpoint
 from exhume.core.run_context import RunContext
 from exhume.optimise import Variables
@@ -74,7 +74,7 @@ class SearchStages:
             start = runs.free[best.to(runs.free.device)], runs.raw[best.to(runs.raw.device)]
         return knobs, trials
 
-    def run_winners(self, winners: Knobs) -> Runs:
+    def run_winners(self, winners: Knobs) -> FinishedRuns:
         """Run the winners' settings from new starts, in turn."""
         knobs = winners.take(torch.arange(self.plan.restarts) % len(winners))
         return self._minimise(self._draw_starts(knobs), knobs, self.plan.steps, "recover", "pool")
@@ -87,9 +87,9 @@ class SearchStages:
     def _draw_starts(self, knobs: Knobs) -> Variables:
         return draw_starts(self.problem, self.candidates, self.outputs, knobs, self.context.generator)
 
-    def _minimise(self, start: Variables, knobs: Knobs, steps: int, stage: str, name: str) -> Runs:
+    def _minimise(self, start: Variables, knobs: Knobs, steps: int, stage: str, name: str) -> FinishedRuns:
         chunks = torch.split(torch.arange(len(knobs)), self.plan.at_once)
-        return Runs.join(
+        return FinishedRuns.join(
             [
                 minimise_runs(
                     self.problem,

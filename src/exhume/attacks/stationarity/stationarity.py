@@ -7,7 +7,7 @@ from pydantic import PositiveFloat
 
 from exhume.attacks.stationarity.final_weights import FinalWeights
 from exhume.attacks.stationarity.multipliers import FreeMultipliers, Multipliers, TiedMultipliers
-from exhume.clues.known_loss import UserLoss, balanced_labels, encode_labels, resolve_loss, with_stable_repr
+from exhume.clues.known_loss import UserLoss, balanced_labels, encode_targets, resolve_loss, with_stable_repr
 from exhume.clues.subspace import InputSubspace
 from exhume.core.errors import Refusal
 from exhume.core.settings import settings
@@ -51,7 +51,7 @@ class Stationarity(FinalWeights):
             return FreeMultipliers()
         loss, outputs = self._loss(view), count_outputs(view.model, view.input_shape)
         labels = balanced_labels(candidates, outputs, view.device)
-        targets = encode_labels(loss, labels, view)
+        targets = encode_targets(loss, labels, view)
         dtype = torch.float64 if self.precision == "float64" else torch.float32
         size = candidates if span is None else span.rank
         decay = self.weight_decay or float(view.training.weight_decay or 0.0) or 1e-3

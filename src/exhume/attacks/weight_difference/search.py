@@ -95,12 +95,11 @@ class Search:
         context: RunContext,
     ) -> list[Minimum]:
         """Minimise the problems of one stage."""
-        steps, space = self.stages[number].steps, problems[0].space
+        steps = self.stages[number].steps
         all_steps, earlier_steps = (sum(one.steps for one in some) for some in (self.stages, self.stages[:number]))
         adam = Adam(
             steps=steps,
-            # A step of one size along fewer coordinates moves every pixel less.
-            learning_rates=(self.learning_rate * (space.size / max(1, space.dimension)) ** 0.5, self.learning_rate),
+            learning_rates=(self.learning_rate * problems[0].space.stretch, self.learning_rate),
             decay=self.decay,
             tolerance=self.tolerance,
             patience=self.patience,

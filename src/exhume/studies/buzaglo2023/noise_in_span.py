@@ -35,7 +35,7 @@ class NoiseInSpan(Attack):
         space = SearchSpace.spanned_by(span, torch.float32)
         count = round(self.oversampling * span.rank)
         noise = torch.randn(count, space.size, generator=context.generator).to(view.device)
-        free = self.spread * (space.size / space.dimension) ** 0.5 * space.project(noise)
+        free = self.spread * space.stretch * space.project(noise)
         pixels = view.to_pixels(space.inputs(space.coordinates(free)))
         return Reconstruction(
             inputs=pixels if view.bounds is None else pixels.clamp(*view.bounds),

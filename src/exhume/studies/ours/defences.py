@@ -13,6 +13,7 @@ from exhume.core.devices import resolve_device
 from exhume.core.errors import ExhumeError, Refusal
 from exhume.distillation import KIP, RKIP, Distillation, RKIPFinite, distil
 from exhume.evaluation import evaluate, find_copies
+from exhume.evaluation.verdict import BEYOND_CHANCE
 from exhume.kernels import InfiniteNTK
 from exhume.models.mlp import MLP
 from exhume.records import AttackerView, Dataset, Reconstruction, Split
@@ -22,9 +23,6 @@ from exhume.studies.study import Study, StudyResult, StudyRun, slug
 from exhume.studies.tasks import load_task
 from exhume.training.private import PrivateTraining, train_privately
 from exhume.training.release import add_noise, quantise_weights, round_weights
-
-BEYOND_CHANCE = 0.01
-"""Recoveries count if their probability by chance is below this."""
 
 
 @dataclass(frozen=True, kw_only=True)
