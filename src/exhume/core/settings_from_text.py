@@ -91,7 +91,7 @@ def _read(hint: Any, text: str, objects: Mapping[str, Any], expected: str) -> An
         except ValidationError as error:
             for problem in error.errors(include_url=False):
                 if not any(part in problem["type"] for part in TYPE_ERRORS):
-                    beyond_limits = problem["msg"].removeprefix("Input should be ")
+                    beyond_limits = problem["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
     if beyond_limits:
         raise ExhumeError(expected.replace(", not", f" {beyond_limits}, not"))
     raise ExhumeError(expected)
