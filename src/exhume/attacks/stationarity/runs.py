@@ -18,7 +18,7 @@ from exhume.records import Outcome
 
 def _check_order(ends: tuple[float, float]) -> tuple[float, float]:
     if ends[0] > ends[1]:
-        raise ValueError("from low to high")
+        raise ValueError("a range from low to high")
     return ends
 
 
