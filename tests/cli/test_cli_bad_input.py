@@ -169,13 +169,13 @@ def test_input_shape_that_the_model_does_not_take(
         ("", "--model"),
     ],
 )
-def test_factories_that_give_no_network(
+def test_factories_that_return_no_network_are_refused(
     factory: str, word: str, tmp_path: Path, own: dict[str, Path], refused: Callable[..., str]
 ) -> None:
     assert word in refused(*attack_own(tmp_path, own, factory))
 
 
-def test_a_script_that_leaves_on_import_is_no_finished_attack(
+def test_a_script_that_exits_on_import_is_refused(
     tmp_path: Path, own: dict[str, Path], refused: Callable[..., str]
 ) -> None:
     (tmp_path / "factory.py").write_text("import sys\nsys.exit()")
@@ -183,7 +183,7 @@ def test_a_script_that_leaves_on_import_is_no_finished_attack(
 
 
 @pytest.mark.parametrize("place", ["no_such_package.module:network", "no/such/file.py:network", "just_a_word"])
-def test_models_that_are_nowhere(place: str, own: dict[str, Path], refused: Callable[..., str]) -> None:
+def test_models_that_cannot_be_found_are_refused(place: str, own: dict[str, Path], refused: Callable[..., str]) -> None:
     refused("attack", "--model", place, "--final", own["final"], "--input-shape=1,4,4", "--out=nowhere")
 
 
@@ -199,7 +199,7 @@ def test_models_that_are_nowhere(place: str, own: dict[str, Path], refused: Call
         [],
     ],
 )
-def test_options_that_make_no_sense(
+def test_bad_options_are_refused(
     options: list[str], tmp_path: Path, own: dict[str, Path], refused: Callable[..., str]
 ) -> None:
     model = f"--model={tmp_path / 'factory.py'}:network"
@@ -241,7 +241,7 @@ def test_unknown_attack_and_setting(run: Path, refused: Callable[..., str]) -> N
     assert ". Try 'exhume attack --help'." in refused("attack", run, "--device", "tpu")
 
 
-def test_more_than_memory_holds_and_more_than_a_seed_is(run: Path, refused: Callable[..., str]) -> None:
+def test_too_large_numbers_are_refused(run: Path, refused: Callable[..., str]) -> None:
     named = ["attack", run, "--attack", "weight-difference"]
     assert "not enough memory" in refused(*named, "--set", "candidates=1_000_000_000_000_000")
     assert "--seed" in refused(*named, "--seed", 2**63)
@@ -314,21 +314,21 @@ def test_another_network_is_not_replaced_by_accident(run: Path, refused: Callabl
         [],
     ],
 )
-def test_trainings_that_make_no_sense(options: list[str], tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_bad_training_options_are_refused(options: list[str], tmp_path: Path, refused: Callable[..., str]) -> None:
     refused("train", *options, "--out", tmp_path / "run")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
-def test_device_that_is_not_there(tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_missing_devices_are_refused(tmp_path: Path, refused: Callable[..., str]) -> None:
     assert "CUDA" in refused("train", "--data=digits", "--size=10", "--device=cuda", "--out", tmp_path / "run")
 
 
-def test_fetching_what_cannot_be_fetched(tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_sources_that_cannot_be_fetched_are_refused(tmp_path: Path, refused: Callable[..., str]) -> None:
     assert "faces" in refused("data", "fetch", "faces", "--data-dir", tmp_path)
     assert "mnst" in refused("data", "fetch", "mnst", "--data-dir", tmp_path)
 
 
-def test_an_error_of_exhume_itself_is_no_finding(
+def test_an_error_in_exhume_itself_has_its_own_exit_code(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*arguments: object) -> None:
@@ -341,12 +341,12 @@ def test_an_error_of_exhume_itself_is_no_finding(
     assert last.startswith("exhume: This is an error in exhume itself (ZeroDivisionError: division by zero)")
 
 
-def test_debug_shows_where_an_error_came_from(capsys: pytest.CaptureFixture[str]) -> None:
+def test_debug_prints_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "show", "nowhere", "--debug"]) == 2
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_json_of_a_refused_command_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_command_prints_no_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "show", "nowhere", "--json"]) == 2
     with pytest.raises(ValueError, match="Expecting value"):
         json.loads(capsys.readouterr().out)

@@ -43,7 +43,7 @@ def test_an_interrupted_training_continues(tmp_path: Path) -> None:
     assert all((continued.final[name] == whole.final[name]).all() for name in whole.final)
 
 
-def test_an_interrupted_study_says_what_is_kept_and_continues(
+def test_an_interrupted_study_names_its_folder_and_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     study = ["reproduce", "fig2", "--preset=smoke", f"--out={tmp_path}"]

@@ -85,7 +85,7 @@ def test_an_audit_killed_at_any_of_its_writes_ends_the_same(trained: Path, tmp_p
         assert torch.equal(one.inputs, other.inputs)
 
 
-def test_a_checkpoint_is_continued_from_and_not_begun_again(trained: Path, tmp_path: Path) -> None:
+def test_work_continues_from_a_checkpoint(trained: Path, tmp_path: Path) -> None:
     place = tmp_path / "weight-difference"
     command = ["attack", str(trained), *ATTACKS[1:], "--attack=weight-difference", f"--out={place}", "--quiet"]
     kill = partial(kill_at_write, CHECKPOINT, count=1)
@@ -111,7 +111,7 @@ def test_a_full_disk_is_one_sentence_and_a_valid_state(room: int, trained: Path,
     assert main(command) == 0
 
 
-def test_settings_that_changed_do_not_continue_what_is_there(trained: Path, tmp_path: Path) -> None:
+def test_changed_settings_do_not_continue_a_checkpoint(trained: Path, tmp_path: Path) -> None:
     command = ["attack", str(trained), "--attack=weight-difference", f"--out={tmp_path}", "--quiet"]
     assert main([*command, "--set=steps=5"]) == 0
     first = Reconstruction.load(tmp_path / "reconstruction.safetensors")
@@ -122,7 +122,7 @@ def test_settings_that_changed_do_not_continue_what_is_there(trained: Path, tmp_
 
 
 @pytest.mark.parametrize("writes", range(6))
-def test_a_training_killed_at_any_of_its_writes_is_taken_up_by_the_same_command(writes, tmp_path, monkeypatch):
+def test_a_training_killed_at_any_of_its_writes_is_continued(writes, tmp_path, monkeypatch):
     train = ["train", "--data=digits", "--classes=odd-even", "--size=6", "--width=32", "--steps=20", "--quiet"]
     left, replace = writes, os.replace
 

@@ -1,8 +1,8 @@
 """Options from settings classes: types, defaults, help and limits come from the fields."""
 
 import inspect
-from dataclasses import fields
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
 
 import pytest
 import typer
@@ -51,6 +51,29 @@ def test_values_arrive_grouped() -> None:
     assert status == 0
     assert received == {"place": "garden", "digging": {"depth": 2, "careful": False, "slowly": True}, "seed": 5}
     assert printed == "dug\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    """Options that go together."""
+
+    handle: Annotated[str | None, typer.Option("--handle", metavar="MATERIAL")] = None
+
+
+def test_a_dataclass_of_options_arrives_as_an_instance() -> None:
+    received = []
+    small = typer.Typer()
+
+    @small.command()
+    @command()
+    def dig(*, tool: Tool, console: CommandConsole) -> None:
+        """Dig."""
+        received.append(tool)
+
+    assert CliRunner().invoke(small, ["--handle", "ash"]).exit_code == 0
+    assert CliRunner().invoke(small, []).exit_code == 0
+    assert received == [Tool(handle="ash"), Tool()]
+    assert "MATERIAL" in CliRunner().invoke(small, ["--help"]).output
 
 
 def test_defaults_are_those_of_the_fields() -> None:

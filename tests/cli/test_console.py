@@ -5,7 +5,7 @@ import pytest
 from exhume.cli.console import CommandConsole
 
 
-def test_a_table_in_a_pipe_is_as_wide_as_its_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_in_a_pipe_is_not_truncated(capsys: pytest.CaptureFixture[str]) -> None:
     head = tuple(f"a column called {number}" for number in range(12))
     CommandConsole(as_json=False, quiet=False).print_table(head, [tuple(f"value {number}" for number in range(12))])
     first, second = capsys.readouterr().out.splitlines()

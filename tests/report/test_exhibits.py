@@ -34,19 +34,19 @@ def test_every_training_example_is_shown_and_no_candidate_twice():
     assert relative_distance == sorted(relative_distance)
 
 
-def test_without_data_candidates_stand_alone_the_surest_first():
+def test_without_data_candidates_are_ordered_by_confidence():
     shown = select_exhibits(make_audit(known=False))
     assert [one.candidate for one in shown] == [0, 1, 2, 3, 6, 4, 5, 7, 8]
     assert all(one.original is None and one.example is None and one.max_error is None for one in shown)
 
 
-def test_pictures_are_cut_to_their_range():
+def test_pixels_are_clipped_to_the_bounds():
     values = torch.tensor([[[-1.0, 0.0], [127.5, 300.0]]])
     assert to_pixels(values, (0.0, 255.0))[..., 0].tolist() == [[0, 0], [128, 255]]
     assert to_pixels(torch.tensor([[[float("nan"), 0.5]]]), None).tolist() == [[[0] * 3, [128] * 3]]
 
 
-def test_colour_keeps_its_channels_and_grey_repeats_them():
+def test_colour_keeps_its_channels_and_grey_is_repeated():
     colour = torch.stack([torch.full((2, 2), level) for level in (0.0, 0.2, 1.0)])
     assert to_pixels(colour, (0.0, 1.0))[0, 0].tolist() == [0, 51, 255]
     grey = to_pixels(torch.rand(25, 25), (0.0, 1.0))
@@ -55,5 +55,5 @@ def test_colour_keeps_its_channels_and_grey_repeats_them():
 
 
 @pytest.mark.parametrize(("shape", "shown"), [((1, 8, 8), True), ((8, 8), True), ((30,), False), ((1, 1, 30), False)])
-def test_a_row_of_numbers_is_no_picture(shape, shown):
+def test_rows_of_a_table_are_no_images(shape, shown):
     assert are_images(make_audit(shape)) is shown

@@ -34,7 +34,7 @@ def test_without_data_there_is_no_curve_to_draw():
     assert set(draw_figures(make_audit(known=False))) == {"gallery", "spectrum"}
 
 
-def test_an_attack_that_found_nothing_still_has_its_null():
+def test_an_attack_that_found_nothing_has_a_roc_curve():
     nothing = make_audit(
         inputs=torch.zeros(0, 1, 8, 8),
         certified=torch.zeros(0, dtype=torch.bool),
@@ -57,7 +57,7 @@ def test_the_same_audit_gives_the_same_bytes_and_settings_stay_untouched():
     assert dict(matplotlib.rcParams) == before
 
 
-def test_recoveries_stand_in_the_gallery_as_they_are():
+def test_the_gallery_keeps_colours():
     drawn = draw_figures(make_audit((3, 32, 32)))["gallery"]
     image = Image.open(io.BytesIO(render(drawn, "png"))).convert("RGB")
     red, green, blue = image.split()

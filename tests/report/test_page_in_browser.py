@@ -111,14 +111,14 @@ def shown(page: Any) -> list[str]:
     return [card.get_attribute("data-example") for card in page.locator(".card:visible, .record:visible").all()]
 
 
-def test_it_loads_without_a_complaint_or_a_request(opened: Any) -> None:
+def test_the_page_loads_without_errors_or_requests(opened: Any) -> None:
     for found in (audit(), table(), make_audit(known=False), Audit(evaluations={})):
         page = opened(found)
         assert page.page.locator("h1").is_visible()
         page.assert_silent()
 
 
-def test_verdict_first_then_everything_else(opened: Any) -> None:
+def test_the_verdict_comes_first(opened: Any) -> None:
     page = opened(audit()).page
     assert "4 of 8 training images were recovered exactly" in page.locator("h1").inner_text()
     text = page.locator("body").inner_text()
@@ -152,7 +152,7 @@ def test_filters_and_sorting_work_together(opened: Any) -> None:
     assert len(shown(page)) == 8
 
 
-def test_one_attack_at_a_time(opened: Any) -> None:
+def test_one_attack_is_shown_at_once(opened: Any) -> None:
     page = opened(audit()).page
     assert {card.get_attribute("data-attack") for card in page.locator(".card:visible").all()} == {"first"}
     page.select_option("#by-attack", "second")
@@ -183,7 +183,7 @@ def test_zoom_by_mouse_and_keyboard(opened: Any) -> None:
     assert not zoom.is_visible()
 
 
-def test_the_table_of_risks_sorts_by_its_heads(opened: Any) -> None:
+def test_the_table_of_risks_sorts_by_its_headers(opened: Any) -> None:
     page = opened(audit()).page
     head = page.locator("#risks th[data-key=example] button")
     head.click()
@@ -226,7 +226,7 @@ def test_light_and_dark_follow_the_system_and_the_button(scheme: str, opened: An
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (30,)])
-def test_a_phone_sees_all_of_it(shape: tuple[int, ...], opened: Any) -> None:
+def test_the_page_fits_a_phone(shape: tuple[int, ...], opened: Any) -> None:
     found = replace(audit(), evaluations={"first": make_audit(shape)})
     page = opened(found, viewport={"width": 360, "height": 740}, has_touch=True)
     assert page.page.evaluate("document.documentElement.scrollWidth") <= 360
@@ -234,7 +234,7 @@ def test_a_phone_sees_all_of_it(shape: tuple[int, ...], opened: Any) -> None:
     page.assert_silent()
 
 
-def test_tables_are_tables(opened: Any) -> None:
+def test_records_are_shown_as_tables(opened: Any) -> None:
     page = opened(table()).page
     assert page.locator(".record:visible").count() == page.locator(".record").count() >= 7
     assert page.locator(".record[data-place='0'] td").first.is_visible()
@@ -243,7 +243,7 @@ def test_tables_are_tables(opened: Any) -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (30,)])
-def test_nothing_that_a_name_says_is_done(shape: tuple[int, ...], opened: Any) -> None:
+def test_text_in_the_data_runs_no_script(shape: tuple[int, ...], opened: Any) -> None:
     evaluation = make_audit(
         shape,
         name=NASTY,
@@ -276,7 +276,7 @@ def test_nothing_that_a_name_says_is_done(shape: tuple[int, ...], opened: Any) -
     page.assert_silent()
 
 
-def test_paper_shows_what_is_folded_and_nothing_to_press(opened: Any) -> None:
+def test_print_shows_collapsed_parts_and_no_controls(opened: Any) -> None:
     page = opened(table()).page
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -285,7 +285,7 @@ def test_paper_shows_what_is_folded_and_nothing_to_press(opened: Any) -> None:
     assert not page.locator("#tools").is_visible()
 
 
-def test_without_scripts_everything_is_still_there(opened: Any) -> None:
+def test_the_page_works_without_scripts(opened: Any) -> None:
     page = opened(audit(), java_script_enabled=False).page
     assert page.locator("h1").is_visible()
     assert page.locator(".card").first.is_visible()
@@ -304,7 +304,7 @@ def test_every_control_has_a_name(opened: Any) -> None:
     assert page.locator("h1").count() == 1
 
 
-def test_an_audit_alone_makes_a_page_too(opened: Any) -> None:
+def test_an_evaluation_alone_has_a_page(opened: Any) -> None:
     evaluation = make_audit()
     page = opened(evaluate(evaluation.found))
     assert page.page.locator(".card").count() == 9

@@ -1,5 +1,3 @@
-import json
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,8 +6,6 @@ import torch
 from matplotlib.figure import Figure
 
 import exhume
-from exhume import studies
-from exhume.cli import main
 from exhume.core.errors import ExhumeError
 from exhume.core.storage import load_bundle, save_bundle
 from exhume.studies import study
@@ -105,42 +101,6 @@ def test_a_missing_preset_is_named(tmp_path: Path) -> None:
     alone = Study(name="alone", shows="little", presets={"smoke": Squares()}, measure=measure)
     with pytest.raises(ExhumeError, match="no preset gpu; there are smoke"):
         alone.run("gpu", tmp_path)
-
-
-def test_the_command_lists_corrects_and_runs_studies(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(studies.STUDIES, "squares", STUDY)
-    assert main(["reproduce"]) == 0
-    assert "that squares grow" in capsys.readouterr().out
-    assert main(["reproduce", "sqares"]) == 2
-    assert "did you mean squares" in capsys.readouterr().err
-    assert main(["reproduce", "squares", "--preset", "smoke", "--out", str(tmp_path)]) == 0
-    assert "Squares grow." in capsys.readouterr().out
-    assert "--preset smoke" in read_result(tmp_path / "squares")["command"]
-
-
-def test_a_study_that_fails_does_not_stop_the_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(settings: Squares, run: StudyRun) -> StudyResult:
-        raise ExhumeError("There are no squares here.")
-
-    monkeypatch.setitem(studies.STUDIES, "none", Study(name="none", shows="", presets=STUDY.presets, measure=fail))
-    monkeypatch.setitem(studies.STUDIES, "squares", STUDY)
-    assert main(["reproduce", "none", "squares", "--preset", "smoke", "--json", "--out", str(tmp_path)]) == 2
-    printed = capsys.readouterr()
-    assert list(json.loads(printed.out)) == ["squares"]
-    assert "exhume: 1 of 2 studies could not run. none: There are no squares here." in printed.err
-
-
-def test_the_recorded_command_can_be_run_in_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(studies.STUDIES, "squares", STUDY)
-    out = tmp_path / "my $HOME; results"
-    assert main(["reproduce", "squares", "--preset", "smoke", "--quiet", "--out", str(out)]) == 0
-    words = shlex.split(read_result(out / "squares")["command"])
-    assert words[:3] == ["exhume", "reproduce", "squares"]
-    assert words[words.index("--out") + 1] == str(out)
 
 
 def test_file_names_are_plain() -> None:

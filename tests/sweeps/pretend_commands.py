@@ -11,7 +11,7 @@ calls: list[tuple[str, ...]] = []
 
 
 def pretend(line):
-    """A command of a few words: writes its number, or fails as told. What real commands do is tested with them."""
+    """A command of a few words: writes its number, or fails as result. What real commands do is tested with them."""
     line = tuple(line)
     calls.append(line)
     word, folder = line[0], Path(line[-1])
@@ -50,6 +50,6 @@ def sweep(**changed):
     return Sweep(**{"commands": ("train",), "grid": {"train": {"size": [1, 2, 3]}}, **changed})
 
 
-def rows(told):
-    with told.table.open() as file:
+def rows(result):
+    with result.table.open() as file:
         return list(csv.DictReader(file))

@@ -14,7 +14,7 @@ def no_calls():
     calls.clear()
 
 
-def test_a_record_comes_back_as_it_was(tmp_path):
+def test_a_record_is_saved_and_loaded(tmp_path):
     record = run_job(job(tmp_path, 1, "5"))
     assert record.state == "done"
     assert record.results == {"result.number": 5.0, "result.deep.good": True, "result.word": HOSTILE}
@@ -23,7 +23,7 @@ def test_a_record_comes_back_as_it_was(tmp_path):
     assert TaskRecord.load(tmp_path / "tasks" / record.key) is None
 
 
-def test_a_command_that_fails_ends_its_task_and_says_why(tmp_path):
+def test_a_failing_command_ends_its_task_with_a_reason(tmp_path):
     record = run_job(job(tmp_path, 1, "1", "fail", "2"))
     assert (record.state, record.exit_code, record.message) == ("failed", 2, f"There is no {HOSTILE}.")
     assert [line[0] for line in calls] == ["1", "fail"]
@@ -32,18 +32,18 @@ def test_a_command_that_fails_ends_its_task_and_says_why(tmp_path):
     assert "Traceback" in (tmp_path / "tasks" / crashed.key / LOG).read_text()
 
 
-def test_code_of_others_that_leaves_the_process_fails_its_task(tmp_path):
+def test_user_code_that_exits_fails_its_task(tmp_path):
     left = run_job(job(tmp_path, 1, "leave", "2"))
-    assert (left.state, left.message) == ("failed", "The process was told to end (0).")
+    assert (left.state, left.message) == ("failed", "The code of the user ended the process (0).")
     assert [line[0] for line in calls] == ["leave"]
 
 
-def test_a_machine_without_the_folder_of_the_call_works_all_the_same(tmp_path):
+def test_a_machine_without_the_working_directory_runs_tasks(tmp_path):
     record = run_job(replace(job(tmp_path, 1, "5"), place=tmp_path / "on another machine"))
     assert (record.state, record.results["result.number"]) == ("done", 5.0)
 
 
-def test_the_answers_of_an_audit_are_no_failures(tmp_path):
+def test_findings_of_an_audit_are_no_failures(tmp_path):
     record = run_job(job(tmp_path, 1, "audit"))
     assert (record.state, record.exit_code) == ("done", 3)
 
@@ -62,7 +62,7 @@ def test_a_folder_that_cannot_be_made_fails_one_task(tmp_path):
     assert "cannot be used" in record.message
 
 
-def test_files_that_are_no_results_are_left_aside(tmp_path):
+def test_files_that_are_no_results_are_ignored(tmp_path):
     for name in ("checkpoints/a.json", "cells/a.json", "task.json", "request.json", ".result.json.x"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text('{"a": 1}')

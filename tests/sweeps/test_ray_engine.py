@@ -1,131 +1,146 @@
-"""Sweeps on a real Ray cluster of two workers: the same table as here, also when one of them is killed."""
+"""Sweeps on a real Ray cluster of two workers: the same table as on this machine, also when a worker is killed."""
 
 import csv
-import os
+import json
 import socket
 import threading
-import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from exhume.cli import main
-from exhume.sweeps import RayEngine, Resources
+from exhume.core.errors import ExhumeError
+from exhume.sweeps import RayEngine, Resources, run_sweep
+from tests.sweeps.pretend_commands import job, rows, sweep
 
 pytest.importorskip("ray", reason="ray is not installed; pip install 'exhume[ray]'")
-pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, about its coming versions
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray warns about its coming versions
 
 SWEEP = """
 commands = ["train"]
-seeds = 3
+seeds = 2
 results = ["training.result.loss", "training.result.steps"]
 [options.train]
 data = "digits"
 classes = "odd-even"
 test = 0
+steps = 20
+width = 32
 [grid.train]
 size = [4, 6]
-width = [32, 64]
-steps = [50, 60]
 """
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("sweep") / "sweep.toml"
-    path.write_text(SWEEP)
-    return path
+def cluster() -> Iterator[Any]:
+    """A head that runs no tasks, and two workers with one core each: separate processes, as on two machines."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        from ray.cluster_utils import Cluster
+
+        # Ray waits half a minute before it takes a silent machine for dead; tests need not wait.
+        quick = {
+            "health_check_initial_delay_ms": 500,
+            "health_check_period_ms": 500,
+            "health_check_failure_threshold": 2,
+        }
+        made = Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, "_system_config": quick}
+        )
+        made.workers = [made.add_node(num_cpus=1) for _ in range(2)]
+        yield made
+        made.shutdown()
 
 
-@pytest.fixture(scope="module")
-def expected(file: Path) -> list[dict[str, str]]:
-    """The table of the local engine."""
-    out = file.parent / "local"
-    assert main(["sweep", str(file), f"--out={out}", "--quiet"]) == 0
-    return table(out)
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[object]:
-    """A head that runs nothing, and two workers of one core each, on one machine but as separate as on two."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    from ray.cluster_utils import Cluster
-
-    # Ray waits half a minute for a machine that is silent; a test need not.
-    quick = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 500, "health_check_failure_threshold": 2}
-    made = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, "_system_config": quick}
-    )
-    made.workers = [made.add_node(num_cpus=1) for _ in range(2)]
-    yield made
-    made.shutdown()
-
-
-def table(out: Path) -> list[dict[str, str]]:
+def read_table(out: Path) -> list[dict[str, str]]:
     with (out / "table.csv").open() as lines:
         return [{name: value for name, value in row.items() if name != "seconds"} for row in csv.DictReader(lines)]
 
 
-def records(out: Path) -> int:
-    return len(list(out.glob("tasks/*/task.json")))
+def test_a_cluster_gives_the_same_table_as_this_machine(cluster, tmp_path, capsys):
+    file = tmp_path / "sweep.toml"
+    file.write_text(SWEEP)
+    assert main(["sweep", str(file), f"--out={tmp_path / 'local'}", "--quiet"]) == 0
+    on_cluster = ["sweep", str(file), "--engine=ray", f"--address={cluster.address}", f"--out={tmp_path / 'ray'}"]
+    assert main([*on_cluster, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["done"] == 4, "messages of Ray are not among the results"
+    assert read_table(tmp_path / "ray") == read_table(tmp_path / "local")
 
 
-def test_two_workers_end_with_the_same_table_though_one_is_killed(file, expected, cluster, tmp_path, capsys):
-    out, seen = tmp_path / "out", {}
-
-    def kill() -> None:
-        deadline = time.monotonic() + 60
-        while records(out) < 6 and time.monotonic() < deadline:
-            time.sleep(0.02)
-        seen["done"] = records(out)
-        cluster.remove_node(cluster.workers[1], allow_graceful=False)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    status = main(["sweep", str(file), "--engine=ray", f"--address={cluster.address}", f"--out={out}", "--json"])
-    killer.join()
-    assert status == 0
-    assert 6 <= seen["done"] < 24, "killed at work"
-    assert len(expected) == 24
-    assert table(out) == expected
-    assert capsys.readouterr().out.startswith("{"), "what Ray says is not among the results"
-    lines = ["sweep", str(file), "--engine=ray", f"--address={cluster.address}", f"--out={out}", "--quiet"]
-    assert main(lines) == 0, "all is found, and nothing runs"
-
-
-def test_a_ray_of_its_own_ends_with_the_same_table(file, expected, tmp_path):
-    assert main(["sweep", str(file), "--engine=ray", f"--out={tmp_path}", "--quiet"]) == 0
-    assert table(tmp_path) == expected
-
-
-def test_what_this_machine_never_has_is_refused(tmp_path, capsys):
-    (tmp_path / "greedy.toml").write_text(f"{SWEEP}[resources]\ngpus = 99\nmemory_gb = 9e6\n")
-    assert main(["sweep", str(tmp_path / "greedy.toml"), "--engine=ray", f"--out={tmp_path / 'out'}", "--quiet"]) == 2
-    assert "A task takes 1 CPUs, 99 GPUs and 9e+06 GB of memory by [resources]" in capsys.readouterr().err
-    assert not (tmp_path / "out" / "table.csv").exists()
-
-
-def test_a_cluster_without_room_is_waited_for_and_said_to_have_none(cluster):
+def test_missing_resources_are_refused_here_and_waited_for_on_a_cluster(cluster):
     import ray
 
-    heard = []
-    engine = RayEngine(address=cluster.address, resources=Resources(memory_gb=9e6), tell=heard.append)
+    messages = []
+    engine = RayEngine(address=cluster.address, resources=Resources(memory_gb=9e6), tell=messages.append)
     engine._join()
     try:
         engine._check_resources()
         replace(engine, resources=Resources())._check_resources()
+        with pytest.raises(ExhumeError, match=r"A task takes 1 CPUs, 99 GPUs and 9e\+06 GB of memory by \[resources\]"):
+            replace(engine, address=None, resources=Resources(gpus=99, memory_gb=9e6))._check_resources()
     finally:
         ray.shutdown()
-    (said,) = heard
-    assert "9e+06 GB of memory" in said
+    [message] = messages
+    assert "9e+06 GB of memory" in message
 
 
-def test_a_cluster_that_died_is_refused_at_once(tmp_path, capsys, monkeypatch):
+def test_tasks_of_a_killed_worker_run_again_on_another(cluster, tmp_path):
+    starts = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+
+        def ask_to_finish(line):  # inside the test, so that it is sent to the workers, which lack this module
+            with socket.create_connection(address) as connection:
+                connection.sendall(b"?")
+                connection.recv(1)
+            Path(line[-1], "result.json").write_text(f'{{"number": {line[0]}}}')
+            return 0
+
+        def kill_and_let_finish() -> None:
+            both = [server.accept()[0] for _ in range(2)]
+            starts.extend(both)
+            cluster.remove_node(cluster.workers[1], allow_graceful=False)
+            for connection in both:
+                with suppress(OSError):  # one of the two tasks is dead
+                    connection.sendall(b"!")
+            with suppress(OSError):  # until the server is shut down
+                while True:
+                    starts.append(server.accept()[0])
+                    starts[-1].sendall(b"!")
+
+        judge = threading.Thread(target=kill_and_let_finish, daemon=True)
+        judge.start()
+        jobs = [replace(job(tmp_path, number, str(number)), run=ask_to_finish) for number in (1, 2, 3)]
+        engine = RayEngine(address=cluster.address, log=tmp_path / "ray.log")
+        result = run_sweep(sweep(), jobs, engine, tmp_path)
+        server.shutdown(socket.SHUT_RDWR)
+        judge.join()
+    for connection in starts:
+        connection.close()
+    assert not result.failed
+    assert [row["result.number"] for row in rows(result)] == ["1", "2", "3"]
+    assert len(starts) > len(jobs), "a task was killed at work and started again"
+    assert run_sweep(sweep(), jobs, engine, tmp_path).found == 3, "all are finished, and none runs"
+
+
+def test_without_an_address_ray_starts_on_this_machine(tmp_path):
+    def write_number(line):
+        Path(line[-1], "result.json").write_text(f'{{"number": {line[0]}}}')
+        return 0
+
+    jobs = [replace(job(tmp_path, number, str(number)), run=write_number) for number in (1, 2)]
+    result = run_sweep(sweep(), jobs, RayEngine(log=tmp_path / "ray.log"), tmp_path)
+    assert [row["result.number"] for row in rows(result)] == ["1", "2"]
+
+
+def test_a_cluster_that_died_is_refused(tmp_path, capsys, monkeypatch):
     with socket.socket() as door:
         door.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{door.getsockname()[1]}"  # nobody listens there
+        address = f"127.0.0.1:{door.getsockname()[1]}"  # a free port
     (tmp_path / "ray").mkdir()
     (tmp_path / "ray" / "ray_current_cluster").write_text(address)
     (tmp_path / "sweep.toml").write_text(SWEEP)

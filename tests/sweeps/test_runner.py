@@ -16,7 +16,7 @@ def no_calls():
 
 
 @pytest.mark.skipif(os.geteuid() != 0 and not hasattr(os, "geteuid"), reason="needs a file system")
-def test_what_is_done_is_found_and_what_failed_is_tried_again(tmp_path):
+def test_finished_tasks_are_skipped_and_failed_tasks_run_again(tmp_path):
     jobs = [job(tmp_path, 1, "1"), job(tmp_path, 2, "fail"), job(tmp_path, 3, "3")]
     first = run_sweep(sweep(), jobs, LocalEngine(), tmp_path)
     assert [record.key for record in first.failed] == [jobs[1].key]
@@ -24,15 +24,15 @@ def test_what_is_done_is_found_and_what_failed_is_tried_again(tmp_path):
     assert [row["result.number"] for row in rows(first)] == ["1.0", "", "3.0"]
     calls.clear()
     mended = [jobs[0], job(tmp_path, 2, "2"), jobs[2]]
-    heard = []
-    second = run_sweep(sweep(), mended, LocalEngine(), tmp_path, progress=lambda *told: heard.append(told[1:3]))
+    reports = []
+    second = run_sweep(sweep(), mended, LocalEngine(), tmp_path, progress=lambda *report: reports.append(report[1:3]))
     assert [line[0] for line in calls] == ["2"]
     assert second.found == 2
     assert not second.failed
-    assert heard == [(2, 3), (3, 3)]
+    assert reports == [(2, 3), (3, 3)]
 
 
-def test_an_interrupted_sweep_keeps_what_was_done_and_goes_on(tmp_path):
+def test_an_interrupted_sweep_keeps_finished_tasks_and_continues(tmp_path):
     jobs = [job(tmp_path, 1, "1"), job(tmp_path, 2, "stop"), job(tmp_path, 3, "3")]
     with pytest.raises(Interrupted):
         run_sweep(sweep(), jobs, LocalEngine(), tmp_path)
@@ -42,15 +42,15 @@ def test_an_interrupted_sweep_keeps_what_was_done_and_goes_on(tmp_path):
     assert sorted(line[0] for line in calls) == ["2", "3"]
 
 
-def test_a_task_that_took_the_process_down_comes_after_those_that_did_not(tmp_path):
+def test_a_task_that_crashed_the_process_runs_last(tmp_path):
     jobs = [job(tmp_path, number, str(number)) for number in (1, 2, 3)]
     jobs[0].folder.mkdir(parents=True)
-    told = run_sweep(sweep(), jobs, LocalEngine(), tmp_path)
+    result = run_sweep(sweep(), jobs, LocalEngine(), tmp_path)
     assert [line[0] for line in calls] == ["2", "3", "1"]
-    assert [record.key for record in told.records] == [one.key for one in jobs], "the order of the table stays"
+    assert [record.key for record in result.records] == [one.key for one in jobs], "the order of the table stays"
 
 
-def test_a_table_that_takes_long_to_write_is_written_seldom(tmp_path, monkeypatch):
+def test_a_table_that_is_slow_to_write_is_written_rarely(tmp_path, monkeypatch):
     write, written = runner._write, []
 
     class Clock:
@@ -64,13 +64,13 @@ def test_a_table_that_takes_long_to_write_is_written_seldom(tmp_path, monkeypatc
 
     clock = Clock()
 
-    def slowly(*told):
+    def write_slowly(*values):
         clock.now += 1.0
-        written.append(len(told[1].records))
-        write(*told)
+        written.append(len(values[1].records))
+        write(*values)
 
     monkeypatch.setattr(runner, "WRITE_INTERVAL_SECONDS", 0.0)
-    monkeypatch.setattr(runner, "_write", slowly)
+    monkeypatch.setattr(runner, "_write", write_slowly)
     monkeypatch.setattr(runner, "time", clock)
     run_sweep(sweep(), [job(tmp_path, number, "1") for number in range(30)], LocalEngine(), tmp_path)
     assert written[0] == 1
@@ -89,10 +89,10 @@ class Elsewhere:
             yield TaskRecord(key=one.key, settings=one.settings, seed=0, state="done", exit_code=0, results={"x": 1})
 
 
-def test_records_from_machines_that_share_no_disk_are_kept_here(tmp_path):
+def test_records_from_machines_without_a_shared_disk_are_saved(tmp_path):
     jobs = [job(tmp_path, number, "1") for number in (1, 2, 3)]
-    told = run_sweep(sweep(), jobs, Elsewhere(), tmp_path)
-    assert [record.key for record in told.records] == [one.key for one in jobs], "the order is that of the tasks"
+    result = run_sweep(sweep(), jobs, Elsewhere(), tmp_path)
+    assert [record.key for record in result.records] == [one.key for one in jobs], "the order is that of the tasks"
     assert run_sweep(sweep(), jobs, Elsewhere(), tmp_path).found == 3
 
 

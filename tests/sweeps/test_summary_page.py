@@ -11,17 +11,17 @@ def no_calls():
     calls.clear()
 
 
-def test_the_page_tells_means_and_failures_and_escapes_everything(tmp_path):
+def test_the_page_shows_means_and_failures_and_escapes_text(tmp_path):
     jobs = [
         job(tmp_path, 10 * size + seed, str(size + 2 * seed), seed=seed, **{"train.size": size, "train.data": HOSTILE})
         for size in (1, 2)
         for seed in (0, 1)
     ]
     jobs.append(job(tmp_path, 99, "fail", **{"train.size": 3, "train.data": HOSTILE}))
-    told = run_sweep(
+    result = run_sweep(
         sweep(seeds=(0, 1)), jobs, LocalEngine(), tmp_path, title=HOSTILE, command=f"exhume sweep {HOSTILE}"
     )
-    text = told.page.read_text()
+    text = result.page.read_text()
     assert "<script" not in text
     assert "&lt;script&gt;" in text
     assert "2 ± 1.414" in text

@@ -23,7 +23,7 @@ def written(path: Path, text: str) -> Path:
 
 
 @given(grid=axes, seeds=st.lists(st.integers(0, 99), min_size=1, max_size=3, unique=True), cases=st.integers(1, 3))
-def test_every_combination_comes_once_and_has_a_key_of_its_own(grid, seeds, cases):
+def test_every_combination_comes_once_with_its_own_key(grid, seeds, cases):
     sweep = Sweep(
         commands=("train", "audit"),
         seeds=tuple(seeds),
@@ -37,7 +37,7 @@ def test_every_combination_comes_once_and_has_a_key_of_its_own(grid, seeds, case
     assert len({task.key for task in tasks}) == len(points) == len(tasks)
 
 
-def test_the_key_is_about_what_decides_the_result_and_not_about_how_it_is_written():
+def test_the_key_depends_on_settings_and_not_on_their_notation():
     one = Task(steps=(Step(command="train", settings={"size": 5, "width": 6}),), seed=0)
     same = Task(steps=(Step(command="train", settings={"width": 6, "size": 5}),), seed=0)
     others = [
@@ -50,7 +50,7 @@ def test_the_key_is_about_what_decides_the_result_and_not_about_how_it_is_writte
     assert len({one.key, *(other.key for other in others)}) == 5
 
 
-def test_a_file_says_it_all(tmp_path):
+def test_a_file_describes_a_whole_sweep(tmp_path):
     sweep = read_sweep(
         written(
             tmp_path,
@@ -124,14 +124,14 @@ def test_a_file_says_it_all(tmp_path):
         ("commands = ['audit']\n[grid.audit]\nset = ['a=1']\n[options.audit]\nset.b = 2", "audit.set is set twice"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_sentence(tmp_path, text, said):
+def test_mistakes_are_reported_in_one_sentence(tmp_path, text, said):
     with pytest.raises(ExhumeError, match=said) as caught:
         read_sweep(written(tmp_path, text))
     assert "sweep.toml" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_not_there_or_not_text_is_said_to_be(tmp_path):
+def test_missing_and_binary_files_are_refused(tmp_path):
     with pytest.raises(ExhumeError, match="There is no sweep"):
         read_sweep(tmp_path / "nothing.toml")
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe\x00")
@@ -149,7 +149,7 @@ parts = st.recursive(
 @given(
     st.dictionaries(st.sampled_from(["commands", "seeds", "options", "grid", "cases", "results", "resources"]), parts)
 )
-def test_no_file_does_worse_than_a_sentence(said):
+def test_any_file_is_read_or_refused_with_one_sentence(said):
     from exhume.sweeps.sweep_file import _Reader
 
     try:
@@ -159,5 +159,5 @@ def test_no_file_does_worse_than_a_sentence(said):
 
 
 @given(st.dictionaries(names, st.dictionaries(names, values, min_size=1, max_size=2), max_size=3))
-def test_dotted_names_lose_nothing(tables):
+def test_dotted_names_keep_every_setting(tables):
     assert flatten_settings(tables) == {f"{one}.{other}": tables[one][other] for one in tables for other in tables[one]}

@@ -13,11 +13,11 @@ def no_calls():
 
 
 def test_results_are_chosen_by_patterns(tmp_path):
-    told = run_sweep(sweep(results=("result.n*",)), [job(tmp_path, 1, "1")], LocalEngine(), tmp_path)
-    assert [name for name in rows(told)[0] if name.startswith("result.")] == ["result.number"]
+    result = run_sweep(sweep(results=("result.n*",)), [job(tmp_path, 1, "1")], LocalEngine(), tmp_path)
+    assert [name for name in rows(result)[0] if name.startswith("result.")] == ["result.number"]
 
 
-def test_a_page_shows_what_differs_once_and_with_its_null(tmp_path):
+def test_a_page_shows_each_difference_once_with_held_out_results(tmp_path):
     found = {
         "audit.size": [10, 20], "audit.estimate": [10, 20], "audit.auc": [1, 1], "audit.seconds": [1, 2],
         "audit.good": [3, 4], "audit.holdout_good": [0, 0], "audit.exact": [0, 0], "audit.holdout_exact": [0, 1],

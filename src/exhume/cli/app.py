@@ -21,7 +21,6 @@ UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
 
 app = typer.Typer(
     name="exhume",
-    help="Can somebody dig the training data out of these weights? Recover, certify, report.",
     epilog="Audit models that you own or may test.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -51,7 +50,7 @@ def exhume(
         bool, typer.Option("--version", help="Show the version.", metavar="", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Can somebody dig the training data out of these weights? Recover, certify, report."""
+    """Recover training data from the weights of a neural network, prove it, and report it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

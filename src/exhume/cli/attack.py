@@ -12,13 +12,7 @@ def attack_command(
     attack: options.AttackOption = None,
     setting: options.SetOption = None,
     restarts: options.RestartsOption = 1,
-    model: options.ModelOption = None,
-    initial: options.InitialOption = None,
-    final: options.FinalOption = None,
-    input_shape: options.ShapeOption = None,
-    bounds: options.BoundsOption = None,
-    offset: options.OffsetOption = None,
-    trained_with: options.TrainedWithOption = None,
+    own: options.OwnModel,
     out: options.OptionalOut = None,
     seed: options.SeedOption = 0,
     device: options.DeviceOption = "auto",
@@ -31,11 +25,10 @@ def attack_command(
     from exhume.attacks import Restarted
     from exhume.cli.pipeline import attack_into, choose_attacks
     from exhume.cli.summaries import merge_results, print_attack, print_start
-    from exhume.cli.target import find_target, gather_own_model
+    from exhume.cli.target import find_target
     from exhume.evaluation import evaluate
 
-    own = gather_own_model(model, initial, final, input_shape, bounds, offset, trained_with)
-    folder, view, start = find_target(run, out, own, bounds, console)
+    folder, view, start = find_target(run, out, own, console)
     print_start(console, start)
     attacks = choose_attacks(view, attack, setting, console)
     if restarts > 1:

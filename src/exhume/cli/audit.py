@@ -5,7 +5,7 @@ import typer
 from exhume.cli import options
 from exhume.cli.command import command
 from exhume.cli.console import CommandConsole
-from exhume.cli.invocation import invocation
+from exhume.cli.invocation import format_invocation
 
 CONDITION_MET, UNTESTED = 1, 3
 """Exit codes: a condition of --fail-if is met; no attack applies or finished, so nothing is known."""
@@ -18,13 +18,7 @@ def audit_command(
     attack: options.AuditAttackOption = None,
     setting: options.SetOption = None,
     budget: options.BudgetOption = None,
-    model: options.ModelOption = None,
-    initial: options.InitialOption = None,
-    final: options.FinalOption = None,
-    input_shape: options.ShapeOption = None,
-    bounds: options.BoundsOption = None,
-    offset: options.OffsetOption = None,
-    trained_with: options.TrainedWithOption = None,
+    own: options.OwnModel,
     train_data: options.TrainDataOption = None,
     holdout: options.HoldoutOption = None,
     data: options.CompareOption = None,
@@ -46,16 +40,15 @@ def audit_command(
     from exhume.cli.attack_settings import build_all_attacks, build_attacks
     from exhume.cli.pipeline import load_examples, parse_names, write_audit
     from exhume.cli.summaries import print_assessments, print_audit, print_files, print_start
-    from exhume.cli.target import find_target, gather_own_model
+    from exhume.cli.target import find_target
 
     conditions = [Condition.read(text) for text in fail_if or ()]
-    own = gather_own_model(model, initial, final, input_shape, bounds, offset, trained_with)
     names = parse_names(attack)
     attacks = build_attacks(names, setting or ()) if names else build_all_attacks(setting or ())
-    folder, view, start = find_target(run, out, own, bounds, console)
+    folder, view, start = find_target(run, out, own, console)
     examples = load_examples(view, run, data, train_data, holdout)
     for condition in conditions:
-        condition.check(examples)  # before the attacks take their time
+        condition.check(examples)  # before long work
     print_start(console, start)
     audited = run_audit(
         view,
@@ -69,7 +62,7 @@ def audit_command(
         folder=folder,
         start=start,
         with_prices=defences,
-        notes={"command": invocation()},
+        notes={"command": format_invocation()},
     )
     write_audit(folder, audited)
     print_assessments(console, audited.assessments)

@@ -7,7 +7,7 @@ import itertools
 import textwrap
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
@@ -26,7 +26,8 @@ def command(**groups: Group) -> Callable[[Callable[..., None]], Callable[..., No
     """Complete the signature of a command function, so that typer sees every option.
 
     The parameter ``console`` becomes the options ``--json``, ``--quiet`` and ``--debug``; the function receives an open
-    :class:`~exhume.cli.console.CommandConsole`. A parameter named in ``groups`` becomes one option per field of the
+    :class:`~exhume.cli.console.CommandConsole`. A parameter whose type is a dataclass of options becomes one option per
+    field; the function receives an instance. A parameter named in ``groups`` becomes one option per field of the
     settings classes, with the type, default and documentation of the field; the function receives a dictionary. Fields
     that are parameters of the function already are left out.
     """
@@ -34,6 +35,8 @@ def command(**groups: Group) -> Callable[[Callable[..., None]], Callable[..., No
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(function, eval_str=True).parameters
         grouped = {name: _field_options(panel, classes, taken=own) for name, (panel, classes) in groups.items()}
+        built: dict[str, Any] = {name: one.annotation for name, one in own.items() if is_dataclass(one.annotation)}
+        grouped |= {name: _declared_options(cls) for name, cls in built.items()}
         parameters: list[inspect.Parameter] = []
         for name, parameter in own.items():
             if name in grouped:
@@ -47,6 +50,8 @@ def command(**groups: Group) -> Callable[[Callable[..., None]], Callable[..., No
         def run(*positional: Any, **values: Any) -> None:
             for name, options in grouped.items():
                 values[name] = {field: values.pop(field) for field in options}
+            for name, cls in built.items():
+                values[name] = cls(**values[name])
             with open_console(**{name: values.pop(name) for name in CONSOLE_OPTIONS}) as console:
                 function(*positional, console=console, **values)
 
@@ -102,6 +107,12 @@ def _field_options(panel: str, classes: tuple[type, ...], *, taken: Mapping[str,
             )
             options[field.name] = _option(field.name, Annotated[kind, option], field.default)
     return options
+
+
+def _declared_options(cls: type) -> dict[str, inspect.Parameter]:
+    """Return the options that a dataclass declares in the types of its fields."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {field.name: _option(field.name, hints[field.name], field.default) for field in fields(cls)}
 
 
 def _option(name: str, annotation: Any, default: Any) -> inspect.Parameter:

@@ -63,12 +63,8 @@ def fetch_source(
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A known source, an .npz or .csv file, or a folder.")],
     *,
-    classes: options.ClassesOption = None,
-    size: options.SizeOption = None,
+    selection: options.Selection,
     test: options.TestOption = None,
-    label: options.LabelOption = None,
-    centre: options.CentreOption = True,
-    data_dir: options.DataDirOption = None,
     out: OutOption = None,
     seed: options.SeedOption = 0,
     console: CommandConsole,
@@ -78,7 +74,7 @@ def show(
     from exhume.core.json_values import to_json_value
     from exhume.data import load
 
-    data = load(name, classes=classes, size=size, test=test, seed=seed, centre=centre, label=label, data_dir=data_dir)
+    data = load(name, **vars(selection), test=test, seed=seed)
     splits = {"train": data.train, "holdout": data.holdout, "test": data.test}
     labels = [[] if split is None else split.labels.tolist() for split in splits.values()]
     counts = {kind: [drawn.count(index) for drawn in labels] for index, kind in enumerate(data.classes)}

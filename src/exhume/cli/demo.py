@@ -8,6 +8,7 @@ from exhume.cli.console import CommandConsole
 from exhume.models.mlp import MLP
 
 FACES = 40
+"""Number of training images; half of them show faces."""
 
 
 @command()
@@ -18,7 +19,7 @@ def demo(
     device: options.DeviceOption = "auto",
     console: CommandConsole,
 ) -> None:
-    """Train a face detector on bundled photographs, then dig the photographs out of its weights."""
+    """Train a face detector on bundled photographs, then recover the photographs from its weights."""
     from exhume.auditing import audit_to_json
     from exhume.auditing.run_folder import RunFolder
     from exhume.cli.pipeline import TrainingRequest, attack_into, choose_attacks, train_into, write_audit

@@ -24,11 +24,7 @@ _network = partial(typer.Option, rich_help_panel=options.MODEL)
 def distil_command(
     *,
     data: options.SourceOption,
-    classes: options.ClassesOption = None,
-    size: options.SizeOption = None,
-    label: options.LabelOption = None,
-    centre: options.CentreOption = True,
-    data_dir: options.DataDirOption = None,
+    selection: options.Selection,
     method: Annotated[Literal["kip", "rkip", "rkip-finite"], _method("--method", help="Distillation method.")] = "rkip",
     distilled: Annotated[int, _method("--distilled", metavar="N", min=1, help="Number of distilled examples.")] = 20,
     labels: Annotated[
@@ -86,7 +82,7 @@ def distil_command(
     else:
         kind = {"kip": KIP, "rkip": RKIP}[method]
         chosen = kind(size=distilled, kernel=InfiniteNTK.of(model), **settings, **given)
-    real = load(data, classes=classes, size=size, label=label, centre=centre, data_dir=data_dir, seed=seed)
+    real = load(data, **vars(selection), seed=seed)
     folder = RunFolder(out)
     if folder.victim.exists() and not (folder.path / RESULT).exists():
         raise ExhumeError(

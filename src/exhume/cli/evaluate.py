@@ -18,7 +18,7 @@ def evaluate_command(
     data: options.CompareOption = None,
     out: options.OptionalOut = None,
     seed: Annotated[
-        int, typer.Option("--seed", help="Nothing here is random; so that one set of options fits every command.")
+        int, typer.Option("--seed", help="Unused, because nothing here is random; every command takes it.")
     ] = 0,
     device: options.DeviceOption = "auto",
     console: CommandConsole,

@@ -1,4 +1,4 @@
-"""The command line of the running command, which reports print so that readers can repeat it."""
+"""The arguments of the running command, which reports print so that readers can repeat it."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ _arguments: ContextVar[tuple[str, ...]] = ContextVar("arguments", default=())
 
 @contextmanager
 def remember_arguments(arguments: Sequence[str]) -> Iterator[None]:
-    """Make the arguments available to :func:`invocation` while the command runs."""
+    """Make the arguments available to :func:`format_invocation` while the command runs."""
     before = _arguments.set(tuple(arguments))
     try:
         yield
@@ -18,11 +18,11 @@ def remember_arguments(arguments: Sequence[str]) -> Iterator[None]:
         _arguments.reset(before)
 
 
-def invocation() -> str:
+def format_invocation() -> str:
     """Return the running command, quoted for a shell.
 
     >>> with remember_arguments(["audit", "my run"]):
-    ...     invocation()
+    ...     format_invocation()
     "exhume audit 'my run'"
     """
     return shlex.join(["exhume", *_arguments.get()])

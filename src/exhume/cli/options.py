@@ -1,8 +1,10 @@
 """Options that several commands share, each declared once.
 
-An annotation holds the type, the names and the help of an option; a command states only the default.
+An annotation holds the type, the names and the help of an option; a command states only the default. Dataclasses hold
+options that always go together.
 """
 
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,8 +12,6 @@ from typing import Annotated, Literal
 import typer
 
 Device = Literal["auto", "cpu", "cuda"]
-Preset = Literal["smoke", "cpu", "gpu", "paper"]
-"""As in :mod:`exhume.studies`, which takes seconds to import."""
 
 LARGEST_SEED = 2**63 - 1
 """The largest seed that PyTorch accepts."""
@@ -51,20 +51,6 @@ DebugOption = Annotated[bool, flag("--debug", "Show the traceback of an error.")
 SourceOption = Annotated[
     str, _data("--data", metavar="NAME|PATH", help="A known source, an .npz or .csv file, or a folder of images.")
 ]
-ClassesOption = Annotated[
-    str | None,
-    _data(
-        "--classes", metavar="TASK", show_default="all",
-        help="all, odd-even, animal-vehicle, 'cat,dog' or 'pet=cat,dog; farm=horse'.",
-    ),
-]  # fmt: skip
-SizeOption = Annotated[
-    int | None, _data("--size", metavar="N", min=1, help="Number of training examples.", show_default="all there are")
-]
-TestOption = Annotated[int | None, _data("--test", metavar="N", min=0, help="Number of test examples.")]
-LabelOption = Annotated[
-    str | None, _data("--label", metavar="COLUMN", help="The column of a CSV file that holds the classes.")
-]
 DataDirOption = Annotated[
     Path | None,
     _data(
@@ -72,9 +58,32 @@ DataDirOption = Annotated[
         help="Where to look for known sources first, before EXHUME_DATA and the cache.",
     ),
 ]  # fmt: skip
-CentreOption = Annotated[
-    bool, _data("--centre/--no-centre", metavar="", help="Subtract the mean training image from images.")
-]
+TestOption = Annotated[int | None, _data("--test", metavar="N", min=0, help="Number of test examples.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """The options that select examples of a source; arguments of :func:`exhume.load`."""
+
+    classes: Annotated[
+        str | None,
+        _data(
+            "--classes", metavar="TASK", show_default="all",
+            help="all, odd-even, animal-vehicle, 'cat,dog' or 'pet=cat,dog; farm=horse'.",
+        ),
+    ] = None  # fmt: skip
+    size: Annotated[
+        int | None,
+        _data("--size", metavar="N", min=1, help="Number of training examples.", show_default="all there are"),
+    ] = None
+    label: Annotated[
+        str | None, _data("--label", metavar="COLUMN", help="The column of a CSV file that holds the classes.")
+    ] = None
+    centre: Annotated[
+        bool, _data("--centre/--no-centre", metavar="", help="Subtract the mean training image from images.")
+    ] = True
+    data_dir: DataDirOption = None
+
 
 AttackOption = Annotated[
     list[str] | None,
@@ -125,48 +134,55 @@ CompareOption = Annotated[
     ),
 ]  # fmt: skip
 
-ModelOption = Annotated[
-    str | None,
-    _own(
-        "--model", metavar="MODULE:FACTORY",
-        help="A function without arguments that returns the nn.Module: package.module:factory or file.py:factory. "
-        "It is imported and run, so name only code you trust.",
-    ),
-]  # fmt: skip
-InitialOption = Annotated[
-    list[str] | None,
-    _own(
-        "--initial", metavar="FILE|seed:A-B",
-        help="The weights before training; or seeds to search, such as seed:0-9999; repeat to search public "
-        "checkpoints.",
-    ),
-]  # fmt: skip
-TrainedWithOption = Annotated[
-    list[str] | None,
-    _own(
-        "--trained-with", metavar="NAME=VALUE",
-        help="A publicly known fact of the training: optimiser=adam, loss=mse (huber, bce, ce), weight_decay=1e-3, "
-        "augmentation=true.",
-    ),
-]  # fmt: skip
-FinalOption = Annotated[Path | None, _own("--final", metavar="FILE", help="The released weights.")]
-ShapeOption = Annotated[
-    str | None, _own("--input-shape", metavar="C,H,W", help="The shape of one input, such as 1,28,28.")
-]
-BoundsOption = Annotated[
-    str | None,
-    _own(
-        "--bounds", metavar="LOW,HIGH", help="The range of input values, or none.",
-        show_default="0,1 for images, none for rows of a table",
-    ),
-]  # fmt: skip
-OffsetOption = Annotated[
-    str | None,
-    _own(
-        "--offset", metavar="MEAN[,...]",
-        help="What is subtracted from an input before it enters the network: one number, or one per channel.",
-    ),
-]  # fmt: skip
+
+@dataclass(frozen=True, kw_only=True)
+class OwnModel:
+    """The options about a network that the user's own code builds."""
+
+    model: Annotated[
+        str | None,
+        _own(
+            "--model", metavar="MODULE:FACTORY",
+            help="A function without arguments that returns the nn.Module: package.module:factory or file.py:factory. "
+            "It is imported and run, so name only code you trust.",
+        ),
+    ] = None  # fmt: skip
+    initial: Annotated[
+        list[str] | None,
+        _own(
+            "--initial", metavar="FILE|seed:A-B",
+            help="The weights before training; or seeds to search, such as seed:0-9999; repeat to search public "
+            "checkpoints.",
+        ),
+    ] = None  # fmt: skip
+    final: Annotated[Path | None, _own("--final", metavar="FILE", help="The released weights.")] = None
+    input_shape: Annotated[
+        str | None, _own("--input-shape", metavar="C,H,W", help="The shape of one input, such as 1,28,28.")
+    ] = None
+    bounds: Annotated[
+        str | None,
+        _own(
+            "--bounds", metavar="LOW,HIGH", help="The range of input values, or none.",
+            show_default="0,1 for images, none for rows of a table",
+        ),
+    ] = None  # fmt: skip
+    offset: Annotated[
+        str | None,
+        _own(
+            "--offset", metavar="MEAN[,...]",
+            help="What is subtracted from an input before it enters the network: one number, or one per channel.",
+        ),
+    ] = None  # fmt: skip
+    trained_with: Annotated[
+        list[str] | None,
+        _own(
+            "--trained-with", metavar="NAME=VALUE",
+            help="A publicly known fact of the training: optimiser=adam, loss=mse (huber, bce, ce), weight_decay=1e-3, "
+            "augmentation=true.",
+        ),
+    ] = None  # fmt: skip
+
+
 TrainDataOption = Annotated[
     Path | None,
     _own(

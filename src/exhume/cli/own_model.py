@@ -1,11 +1,11 @@
-"""The view of a network that the user's own code builds."""
+"""Build the view of a network from the user's own code and files."""
 
 import importlib
 import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from exhume.auditing import draw_weights, find_base, find_seed
 from exhume.auditing.start_search import FoundStart
+from exhume.cli.options import OwnModel
 from exhume.core.errors import ExhumeError, WeightsError
 from exhume.core.progress import Progress, no_progress
 from exhume.core.settings_from_text import parse_value
@@ -31,39 +32,24 @@ NUMERIC_FACTS = ("weight_decay", "momentum", "lr", "batch_size", "steps", "epoch
 LOSS_NAMES: tuple[str, ...] = get_args(LossName)
 
 
-@dataclass(frozen=True, kw_only=True)
-class OwnModel:
-    """The options about the user's own network."""
-
-    model: str
-    """``package.module:factory`` or ``file.py:factory``."""
-    final: Path | None
-    initial: Sequence[str] = ()
-    """Files of weights, or seeds to search."""
-    input_shape: str | None = None
-    bounds: str | None = None
-    offset: str | None = None
-    training: Sequence[str] = ()
-    """Public facts about the training, as ``NAME=VALUE``."""
-
-
-def own_view(own: OwnModel, progress: Progress = no_progress) -> tuple[AttackerView, StartEvidence | None]:
+def build_view(own: OwnModel, progress: Progress = no_progress) -> tuple[AttackerView, StartEvidence | None]:
     """Build a view of the network, and search for its initial weights where ``own.initial`` asks for it.
 
     ``own.model`` names code of the user, which is imported.
     """
-    if own.final is None or own.input_shape is None:
+    if own.model is None or own.final is None or own.input_shape is None:
         raise ExhumeError("With --model, name the weights (--final) and the shape of one input (--input-shape) too.")
-    sizes = _numbers(own.input_shape, "--input-shape", "1,28,28")
+    sizes = _parse_numbers(own.input_shape, "--input-shape", "1,28,28")
     if not all(size >= 1 and size.is_integer() for size in sizes):
         raise ExhumeError(f"--input-shape takes positive whole numbers such as 1,28,28, not {own.input_shape!r}.")
     shape = tuple(map(int, sizes))
-    means = None if own.offset is None else torch.tensor(_numbers(own.offset, "--offset", "0.13"))
+    means = None if own.offset is None else torch.tensor(_parse_numbers(own.offset, "--offset", "0.13"))
     if means is not None and len(means) not in (1, shape[0]):
         raise ExhumeError(f"--offset takes one number or one per channel, here {shape[0]}, not {len(means)}.")
-    seeds = parse_seeds(own.initial)
-    factory = find_factory(own.model)
-    network = build_model(factory, own.model)
+    initial = own.initial or ()
+    seeds = parse_seeds(initial)
+    name, factory = own.model, find_factory(own.model)
+    network = build_model(factory, name)
     count_outputs(network, shape)  # refuses models that cannot be audited, before long work
     names = network.state_dict().keys()
     view = AttackerView(
@@ -72,12 +58,12 @@ def own_view(own: OwnModel, progress: Progress = no_progress) -> tuple[AttackerV
         input_shape=shape,
         bounds=parse_bounds(own.bounds, shape),
         offset=None if means is None else means.reshape(-1, *[1] * (len(shape) - 1)),
-        training=PublicTraining.from_facts(_facts(own.training)),
+        training=PublicTraining.from_facts(_parse_facts(own.trained_with or ())),
     )
     if seeds:
-        found = find_seed(view, lambda seed: _weights_from_seed(factory, own.model, seed), seeds, progress)
-    elif own.initial:
-        found = find_base(view, {name: load_weights(Path(name), names) for name in own.initial})
+        found = find_seed(view, lambda seed: _weights_from_seed(factory, name, seed), seeds, progress)
+    elif initial:
+        found = find_base(view, {file: load_weights(Path(file), names) for file in initial})
     else:
         return view, None
     return _with_start(view, found)
@@ -99,11 +85,11 @@ def parse_seeds(initial: Sequence[str]) -> list[int]:
     >>> parse_seeds(["seed:3-5,9"]), parse_seeds(["base.safetensors"])
     ([3, 4, 5, 9], [])
     """
-    spelt = [text for text in initial if text.startswith(SEEDS)]
-    if spelt and len(spelt) < len(initial):
+    named = [text for text in initial if text.startswith(SEEDS)]
+    if named and len(named) < len(initial):
         raise ExhumeError("--initial names files or seeds, not both.")
     seeds: list[int] = []
-    for text in spelt:
+    for text in named:
         for part in text.removeprefix(SEEDS).split(","):
             first, _, last = part.partition("-")
             if not (first.isdecimal() and (last or first).isdecimal() and int(first) <= int(last or first) < 2**63):
@@ -172,22 +158,22 @@ def _import_file(file: Path) -> ModuleType:
     return module
 
 
-def _facts(training: Sequence[str]) -> dict[str, Any]:
+def _parse_facts(training: Sequence[str]) -> dict[str, Any]:
     facts = {}
     for text in training:
         name, separator, value = text.partition("=")
         if not separator or not name.strip():
             raise ExhumeError(f"--trained-with takes NAME=VALUE, such as optimiser=adam, not {text!r}.")
-        fact, told = name.strip().replace("-", "_"), parse_value(value.strip())
-        if fact in NUMERIC_FACTS and (isinstance(told, bool) or not isinstance(told, int | float)):
+        fact, parsed = name.strip().replace("-", "_"), parse_value(value.strip())
+        if fact in NUMERIC_FACTS and (isinstance(parsed, bool) or not isinstance(parsed, int | float)):
             raise ExhumeError(f"--trained-with takes a number for {fact}, not {value.strip()!r}.")
         if fact == "loss":
-            told = _known_loss(value.strip())
-        facts[fact] = told
+            parsed = _check_loss(value.strip())
+        facts[fact] = parsed
     return facts
 
 
-def _known_loss(name: str) -> str:
+def _check_loss(name: str) -> str:
     """Return the name of a loss; attacks compute with it, so it must be a known one."""
     if name.lower() not in LOSS_NAMES:
         *most, last = LOSS_NAMES
@@ -196,7 +182,7 @@ def _known_loss(name: str) -> str:
     return name.lower()
 
 
-def _numbers(text: str, option: str, example: str) -> list[float]:
+def _parse_numbers(text: str, option: str, example: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
@@ -209,7 +195,7 @@ def parse_bounds(text: str | None, shape: tuple[int, ...]) -> Bounds | None:
         return (0.0, 1.0) if len(shape) > 1 else None
     if text.lower() == "none":
         return None
-    ends = _numbers(text, "--bounds", "0,1")
+    ends = _parse_numbers(text, "--bounds", "0,1")
     if len(ends) != 2 or not ends[0] < ends[1]:
         raise ExhumeError(f"--bounds takes the lowest and the highest value, such as 0,1, not {text!r}.")
     return ends[0], ends[1]

@@ -1,4 +1,4 @@
-"""The steps of commands: train into a folder, attack into it, write its audit."""
+"""Steps that commands share: train into a folder, attack into it, write its audit."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,8 +23,8 @@ from exhume.records import AttackerView, Audit, Dataset, Reconstruction, Victim
 from exhume.report import report, save_figures
 from exhume.training import Training, train
 
-ITSELF = "-in-run-folder"
-"""Tells what lies in a run folder itself from what the same attack left in a sub-folder."""
+IN_RUN_FOLDER = "-in-run-folder"
+"""Suffix for the result in a run folder itself, if a sub-folder has a result of the same attack."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,14 +118,14 @@ def choose_attacks(
             console.note(f"{name} does not apply: {reason}")
         else:
             return {name: every[name]}
-    raise Refusal("No attack applies to this network; the notes above say what each would need.")
+    raise Refusal("No attack applies to this network; the notes above list what each would need.")
 
 
 def parse_names(names: Sequence[str] | None) -> list[str]:
     """Split the names of attacks, which may be separated by commas; ``auto`` gives an empty list."""
     every = [name.strip() for text in names or () for name in text.split(",")]
     if "auto" in every and len(every) > 1:
-        raise ExhumeError("--attacks names attacks or says auto, not both.")
+        raise ExhumeError("--attacks takes names of attacks or auto, not both.")
     return [] if every == ["auto"] else every
 
 
@@ -185,9 +185,9 @@ def load_examples(
 def name_attack(place: RunFolder, taken: Collection[str]) -> str:
     """Return the name of the attack that wrote to the run folder itself, read from its settings.
 
-    Restarts have the name of the restarted attack. The same attack may have left another result in a sub-folder of its
-    name (by ``exhume audit``, say); both stay.
+    Restarts have the name of the restarted attack. If a sub-folder has a result of the same attack, for example
+    from ``exhume audit``, a suffix distinguishes the two.
     """
     described = place.load_reconstruction().attack.removeprefix("Restarted(attack=")
     name = dashed(described.partition("(")[0]) or "attack"
-    return f"{name}{ITSELF}" if name in taken else name
+    return f"{name}{IN_RUN_FOLDER}" if name in taken else name

@@ -10,6 +10,7 @@ from exhume.cli import options
 from exhume.cli.command import command
 from exhume.cli.console import CommandConsole
 from exhume.core.errors import ExhumeError
+from exhume.studies import STUDIES, Preset, choose_studies
 
 SHARED = "shared-cells"
 """Folder of measurements that several studies share, so that studies run together share trained networks."""
@@ -23,7 +24,7 @@ def reproduce_command(
     ] = None,
     *,
     preset: Annotated[
-        options.Preset,
+        Preset,
         typer.Option("--preset", help="Size of a study: seconds, minutes, minutes on a GPU, or the size in the paper."),
     ] = "cpu",
     out: options.OutOption = Path("out/reproduce"),
@@ -36,8 +37,6 @@ def reproduce_command(
     If interrupted, the same command continues with the first missing cell. Studies have no time limit; --preset decides
     how much is measured. A study that cannot run, for example because its data are missing, does not stop the others.
     """
-    from exhume.studies import STUDIES, choose_studies
-
     studies = choose_studies(names or (), STUDIES)
     if not names:
         descriptions = {name: STUDIES.describe(name) for name in STUDIES}

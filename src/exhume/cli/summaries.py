@@ -51,7 +51,7 @@ def print_start(console: CommandConsole, start: StartEvidence | None) -> None:
 
 
 def print_assessments(console: CommandConsole, assessments: Sequence[Assessment]) -> None:
-    """Print which attacks apply, and what became of each."""
+    """Print which attacks apply, and which of them ran."""
     for one in assessments:
         fate = f"; {one.fate}" if one.fate else ""
         why = f": {' '.join(one.reasons)}" if one.reasons else ""
@@ -73,7 +73,7 @@ def print_audit(console: CommandConsole, audit: Audit) -> None:
 
 
 def print_files(console: CommandConsole, folder: RunFolder, audit: Audit) -> None:
-    """Print where the report is, and how to treat it."""
+    """Print where the report is, and a warning if it shows training examples."""
     has_candidates = any(len(evaluation.found) for evaluation in audit.evaluations.values())
     care = " Both may show training examples: share them only as you would share the data." if has_candidates else ""
     console.print(f"Report: {folder.report}; as JSON: {folder.audit}.{care}")

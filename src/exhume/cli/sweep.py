@@ -1,4 +1,4 @@
-"""``exhume sweep``: any command over a grid of settings and seeds, here or on a cluster."""
+"""``exhume sweep``: run commands over a grid of settings and seeds, on this machine or on a cluster."""
 
 import shlex
 from pathlib import Path
@@ -8,15 +8,17 @@ import typer
 
 from exhume.cli.command import command
 from exhume.cli.console import CommandConsole
-from exhume.cli.invocation import invocation
+from exhume.cli.invocation import format_invocation
 from exhume.cli.options import flag
 from exhume.core.errors import ExhumeError
+from exhume.core.text import count_noun
 
 EngineName = Literal["local", "ray"]
 
 SOME_FAILED = 1
-"""The exit code of a sweep some of whose tasks failed."""
+"""Exit code: some tasks failed."""
 FAILURES_SHOWN = 5
+"""Largest number of failures printed; the table has all of them."""
 
 
 @command()
@@ -25,12 +27,14 @@ def sweep_command(
     *,
     engine: Annotated[
         EngineName,
-        typer.Option("--engine", help="local: one task after the other; ray: many at a time, on one machine or many."),
+        typer.Option("--engine", help="local: one task at a time; ray: tasks in parallel, on one machine or several."),
     ] = "local",
     address: Annotated[
         str | None,
         typer.Option(
-            "--address", metavar="HOST:PORT", help="A running Ray cluster, or auto; without it, Ray starts here."
+            "--address",
+            metavar="HOST:PORT",
+            help="A running Ray cluster, or auto; by default Ray starts here.",
         ),
     ] = None,
     dry_run: Annotated[bool, flag("--dry-run", "Check the file and print what would run.")] = False,
@@ -40,10 +44,10 @@ def sweep_command(
     ] = None,
     console: CommandConsole,
 ) -> None:
-    """Run commands over a grid of settings and seeds, and gather what they say in one table and one page.
+    """Run commands over a grid of settings and seeds, and collect the results in one table and one page.
 
-    Exits with 0, with 1 if tasks failed (the table says why), with 2 on bad input. Killed or interrupted, the same
-    command continues with the tasks that are not done.
+    Exits with 0, with 1 if tasks failed (the table gives the reasons), with 2 on bad input. If interrupted, the same
+    command continues with the unfinished tasks.
     """
     from exhume.cli.sweep_jobs import make_job
     from exhume.sweeps import LocalEngine, RayEngine, read_sweep, run_sweep
@@ -53,7 +57,7 @@ def sweep_command(
     plan = read_sweep(file)
     place = out or Path("out/sweep") / file.stem
     jobs = [make_job(task, place.absolute()) for task in plan.tasks()]
-    console.note(f"{len(jobs)} task{'s' * (len(jobs) != 1)} of {', then '.join(plan.commands)}")
+    console.note(f"{count_noun(len(jobs), 'task')}: {', then '.join(plan.commands)}")
     if dry_run:
         for job in jobs:
             console.print(" && ".join(shlex.join(("exhume", *line)) for line in job.lines))
@@ -66,27 +70,28 @@ def sweep_command(
     )
     try:
         with console.progress() as progress:
-            told = run_sweep(plan, jobs, chosen, place, title=file.stem, command=invocation(), progress=progress)
+            result = run_sweep(
+                plan, jobs, chosen, place, title=file.stem, command=format_invocation(), progress=progress
+            )
     except KeyboardInterrupt:
-        console.note(f"Interrupted; {place} keeps what is done, and the same command continues.")
+        console.note(f"Interrupted; {place} keeps the finished tasks, and the same command continues.")
         raise
-    again = f", {told.found} of them by an earlier call" if told.found else ""
-    console.print(
-        f"{len(told.records) - len(told.failed)} of {told.tasks} tasks done{again}, {len(told.failed)} failed."
-    )
-    for record in told.failed[:FAILURES_SHOWN]:
+    earlier = f", {result.found} of them by an earlier call" if result.found else ""
+    done, failed = len(result.records) - len(result.failed), len(result.failed)
+    console.print(f"{done} of {result.tasks} tasks done{earlier}, {failed} failed.")
+    for record in result.failed[:FAILURES_SHOWN]:
         console.print(f"{record.key} failed: {record.message}")
-    if more := len(told.failed[FAILURES_SHOWN:]):
-        console.print(f"{more} more failed; the table says why.")
-    console.print(f"Open {told.page}; for machines, {told.table}.")
+    if more := len(result.failed[FAILURES_SHOWN:]):
+        console.print(f"{more} more failed; the table gives the reasons.")
+    console.print(f"Page: {result.page}; table: {result.table}.")
     console.print_json(
         {
-            "tasks": told.tasks,
-            "done": len(told.records) - len(told.failed),
-            "failed": {record.key: record.message for record in told.failed},
-            "table": str(told.table),
-            "page": str(told.page),
+            "tasks": result.tasks,
+            "done": done,
+            "failed": {record.key: record.message for record in result.failed},
+            "table": str(result.table),
+            "page": str(result.page),
         }
     )
-    if told.failed:
+    if result.failed:
         raise typer.Exit(SOME_FAILED)

@@ -1,4 +1,4 @@
-"""Turn tasks of a sweep into command lines, checked by the commands themselves before any runs."""
+"""Turn the tasks of a sweep into command lines, and let the commands check them before any runs."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -14,18 +14,18 @@ from exhume.core.errors import ExhumeError
 from exhume.sweeps import Job, Step, Task
 from exhume.sweeps.sweep_file import flatten_settings
 
-OURS = {"out": "every task has a folder of its own", "seed": "seeds = [0, 1, 2] at the top says which"}
-"""Options that the sweep itself decides, and how."""
-SPOKEN = ("quiet", "json", "debug")
-"""Options about how a command speaks; in a sweep nobody listens, and errors are kept."""
+SET_BY_SWEEP = {"out": "every task has its own folder", "seed": "list them as seeds = [0, 1, 2] at the top"}
+"""Options that the sweep itself sets, and how."""
+OUTPUT_OPTIONS = ("quiet", "json", "debug")
+"""Options about printed output; in a sweep it goes to the log of the task."""
 
 
 def make_job(task: Task, out: Path) -> Job:
-    """Turn a task into lines, and make sure that every one can be read before any runs."""
-    from exhume.cli.app import main  # the app offers this command, too
+    """Turn a task into command lines, and check that every command accepts its line."""
+    from exhume.cli.app import main  # the app imports this module
 
     folder = out / "tasks" / task.key
-    lines = tuple(_line(step, task.seed, folder, is_first=step is task.steps[0]) for step in task.steps)
+    lines = tuple(_build_line(step, task.seed, folder, is_first=step is task.steps[0]) for step in task.steps)
     return Job(
         key=task.key,
         lines=lines,
@@ -37,40 +37,42 @@ def make_job(task: Task, out: Path) -> Job:
     )
 
 
-def _line(step: Step, seed: int, folder: Path, *, is_first: bool) -> tuple[str, ...]:
-    """Write a step as the words a shell would pass, checked by the command itself."""
-    command = _command(step.command)
-    known = {_name(parameter): parameter for parameter in command.params if _name(parameter) != "help"}
+def _build_line(step: Step, seed: int, folder: Path, *, is_first: bool) -> tuple[str, ...]:
+    """Write a step as the words that a shell would pass, and let the command check them."""
+    command = _find_command(step.command)
+    known = {
+        _name_parameter(parameter): parameter for parameter in command.params if _name_parameter(parameter) != "help"
+    }
     for name in step.settings:
-        if name in OURS or name in SPOKEN:
+        if name in SET_BY_SWEEP or name in OUTPUT_OPTIONS:
             raise ExhumeError(
-                f"A sweep decides --{name} of {step.command} itself: {OURS.get(name, 'log.txt keeps what it says')}."
+                f"A sweep sets --{name} of {step.command} itself: {SET_BY_SWEEP.get(name, 'output goes to log.txt')}."
             )
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]}" if close else f"it has {', '.join(known)}"
             raise ExhumeError(f"exhume {step.command} has no option {name!r}; {hint}.")
     settings = dict(step.settings)
-    if not is_first:  # then it goes on with what the commands before it made: a run, or a distilled set to train on
+    if not is_first:  # it continues with what the commands before it made: a run, or a distilled set to train on
         if "run" in known and "run" not in settings and "model" not in settings:
             settings["run"] = str(folder)
         if step.command == "train":
             settings.setdefault("data", str(folder))
-    words = [word for name, value in settings.items() for word in _words(known[name], name, value)]
+    words = [word for name, value in settings.items() for word in _write_option(known[name], name, value)]
     words += [f"--out={folder}"] + ([f"--seed={seed}"] if "seed" in known else []) + ["--quiet"] * ("quiet" in known)
-    places = [str(one) for name in settings if _is_place(known[name]) for one in _listed(settings[name])]
-    line = [*words, *(["--", *places] if places else [])]
-    # Read by the command itself, as if called; it raises typer's own error for what it cannot take.
+    arguments = [str(one) for name in settings if _is_argument(known[name]) for one in _write_values(settings[name])]
+    line = [*words, *(["--", *arguments] if arguments else [])]
+    # The command parses the line without running; typer raises its own error for what it cannot accept.
     read = command.make_context(f"exhume {step.command}", list(line)).params
-    if "setting" in read:  # of attacks, whose names and settings typer does not know
+    if "setting" in read:  # typer does not know the names and settings of attacks
         names, values = parse_names(read["attack"]), read["setting"] or ()
         _ = build_attacks(names, values) if names else build_all_attacks(values)
     return (*step.command.split(), *line)
 
 
 @cache
-def _command(name: str) -> Any:
-    """Return a command of the app by name; ``data show`` names one of a group."""
+def _find_command(name: str) -> Any:
+    """Return a command of the app by name; ``data show`` names a command of a group."""
     from exhume.cli.app import app
 
     here: Any = typer.main.get_command(app)
@@ -84,24 +86,24 @@ def _command(name: str) -> Any:
     if getattr(here, "commands", None):
         raise ExhumeError(f"'exhume {name}' is a group of commands; name one of {', '.join(here.commands)}.")
     if name == "sweep":
-        raise ExhumeError("A sweep runs other commands than itself.")
+        raise ExhumeError("A sweep cannot run sweeps.")
     return here
 
 
-def _name(parameter: Any) -> str:
-    """Return what a sweep calls a parameter: an option's first long name, an argument's own."""
-    if _is_place(parameter):
+def _name_parameter(parameter: Any) -> str:
+    """Return the name of a parameter in a sweep file: an option's first long name, or an argument's name."""
+    if _is_argument(parameter):
         return str(parameter.name)
     return str(next(word for word in parameter.opts if word.startswith("--")).removeprefix("--"))
 
 
-def _is_place(parameter: Any) -> bool:
+def _is_argument(parameter: Any) -> bool:
     return str(parameter.param_type_name) == "argument"
 
 
-def _words(parameter: Any, name: str, value: Any) -> list[str]:
-    """Write one setting as words; arguments come last and elsewhere."""
-    if _is_place(parameter):
+def _write_option(parameter: Any, name: str, value: Any) -> list[str]:
+    """Write one option as words; arguments are written elsewhere, after all options."""
+    if _is_argument(parameter):
         return []
     if getattr(parameter, "is_flag", False):
         if not isinstance(value, bool):
@@ -111,17 +113,17 @@ def _words(parameter: Any, name: str, value: Any) -> list[str]:
         return list(parameter.secondary_opts[:1])
     if isinstance(value, bool):
         raise ExhumeError(f"--{name} takes a value, not {str(value).lower()}.")
-    return [f"--{name}={text}" for text in _listed(value)]
+    return [f"--{name}={text}" for text in _write_values(value)]
 
 
-def _listed(value: Any) -> list[str]:
-    """Return the texts of a repeated option: of a list one by one, of a table as NAME=VALUE."""
+def _write_values(value: Any) -> list[str]:
+    """Return one text per value of a list, or one NAME=VALUE per entry of a table."""
     if isinstance(value, Mapping):
-        return [f"{name}={_text(one)}" for name, one in flatten_settings(value).items()]
-    return [_text(one) for one in value] if isinstance(value, list) else [_text(value)]
+        return [f"{name}={_write_value(one)}" for name, one in flatten_settings(value).items()]
+    return [_write_value(one) for one in value] if isinstance(value, list) else [_write_value(value)]
 
 
-def _text(value: Any) -> str:
+def _write_value(value: Any) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return f"[{', '.join(_text(one) for one in value)}]"
+        return f"[{', '.join(_write_value(one) for one in value)}]"
     return str(value).lower() if isinstance(value, bool) else str(value)

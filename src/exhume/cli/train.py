@@ -17,12 +17,8 @@ from exhume.training.settings import Training
 def train_command(
     *,
     data: options.SourceOption,
-    classes: options.ClassesOption = None,
-    size: options.SizeOption = None,
+    selection: options.Selection,
     test: options.TestOption = None,
-    label: options.LabelOption = None,
-    centre: options.CentreOption = True,
-    data_dir: options.DataDirOption = None,
     architecture: Annotated[
         Literal["mlp", "convnet"], typer.Option(help="Kind of network.", rich_help_panel=options.MODEL)
     ] = "mlp",
@@ -48,16 +44,7 @@ def train_command(
     else:
         model = ConvNet(**select_fields(ConvNet, network | {"bias": network["bias"] != "none"}))
     request = TrainingRequest(
-        data={
-            "name": data,
-            "classes": classes,
-            "size": size,
-            "test": test,
-            "seed": seed,
-            "centre": centre,
-            "label": label,
-            "data_dir": data_dir,
-        },
+        data={"name": data, **vars(selection), "test": test, "seed": seed},
         model=model,
         training=training | {"seed": seed},
     )

@@ -149,10 +149,10 @@ def read_results(folder: Path) -> dict[str, Any]:
         if file.name in (RECORD, "request.json") or set(parts) & set(NO_FOLDERS) or file.name.startswith("."):
             continue
         try:
-            said = json.loads(file.read_text())
+            values = json.loads(file.read_text())
         except (OSError, ValueError, RecursionError):
             continue
-        results |= {".".join((*parts, *keys)): value for keys, value in _scalars(said)}
+        results |= {".".join((*parts, *keys)): value for keys, value in _scalars(values)}
     return results
 
 
@@ -171,8 +171,8 @@ def _run(command: Command, line: Sequence[str]) -> tuple[int, str]:
         return command(line), ""
     except KeyboardInterrupt:
         return INTERRUPTED, ""
-    except SystemExit as left:  # commands return their code, so the user's own code called sys.exit
-        return 2, f"The process was told to end ({first_sentence(left)})."
+    except SystemExit as error:  # commands return their code, so the user's own code called sys.exit
+        return 2, f"The code of the user ended the process ({first_sentence(error)})."
     except Exception as error:
         traceback.print_exc()
         kind = "" if isinstance(error, ExhumeError) else f"{type(error).__name__}: "
@@ -181,5 +181,5 @@ def _run(command: Command, line: Sequence[str]) -> tuple[int, str]:
 
 def _last_message(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
-    spoken = [line for line in lines if line.startswith("exhume: ")] or lines
-    return spoken[-1].removeprefix("exhume: ") if spoken else "The command failed without a message."
+    messages = [line for line in lines if line.startswith("exhume: ")] or lines
+    return messages[-1].removeprefix("exhume: ") if messages else "The command failed without a message."

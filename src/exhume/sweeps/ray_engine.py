@@ -75,7 +75,7 @@ class RayEngine:
         )
         under_way = {task.remote(job): job for job in jobs}
         while under_way:
-            # All that ended within a second: asking for one at a time is slow with thousands of tasks.
+            # Collect all that end within a second: with thousands of tasks, waiting for each one is slow.
             ended, _ = ray.wait(list(under_way), num_returns=len(under_way), timeout=1.0)
             for reference in ended:
                 job = under_way.pop(reference)
@@ -147,8 +147,8 @@ def _find_current_cluster() -> str | None:
     """Return the address that ``auto`` stands for: the one Ray wrote when it started, even if that cluster has died."""
     folder = next((os.environ[name] for name in ("RAY_TMPDIR", "TMPDIR") if name in os.environ), "/tmp")
     note = Path(folder, "ray", "ray_current_cluster")
-    said = os.environ.get("RAY_ADDRESS") or (note.read_text(encoding="utf-8").strip() if note.is_file() else "")
-    return said if ":" in said and "/" not in said else None
+    address = os.environ.get("RAY_ADDRESS") or (note.read_text(encoding="utf-8").strip() if note.is_file() else "")
+    return address if ":" in address and "/" not in address else None
 
 
 def _ray() -> Any:

@@ -25,7 +25,7 @@ WRITE_SHARE = 0.05
 
 @runtime_checkable
 class Engine(Protocol):
-    """Runs jobs, on this machine or on others, one or many at a time."""
+    """Runs jobs, on this machine or on others, one by one or in parallel."""
 
     def check(self) -> None:
         """Raise :class:`~exhume.core.errors.ExhumeError` when the engine cannot run at all."""

@@ -116,7 +116,7 @@ def read_sweep(path: Path | str) -> Sweep:
     """Read a sweep from a TOML file.
 
     Raises:
-        ExhumeError: when there is no such file, it is no TOML, or it says something a sweep does not have; one sentence
+        ExhumeError: when there is no such file, it is no TOML, or it has a key that sweeps do not have; one sentence
             names the place.
     """
     path = Path(path)

@@ -14,6 +14,7 @@ from torch import nn
 import exhume
 from exhume.auditing.prices import CHANGES
 from exhume.cli import main
+from tests.cli.commands import as_json
 
 NETWORK = """
 import torch
@@ -82,7 +83,7 @@ def with_data(own_files: Path) -> list[str]:
     return [f"--train-data={own_files / 'train.npz'}", f"--holdout={own_files / 'holdout.npz'}"]
 
 
-def test_npz_files_check_every_claim(own_files: Path, shared: Path) -> None:
+def test_npz_files_are_compared_with_every_recovery(own_files: Path, shared: Path) -> None:
     assert audit(own_files, shared, *with_data(own_files)) == 0
     values = written(shared)
     assert values["certified_exact"] == values["training_size"] == values["training_size_estimate"] == 10
@@ -97,7 +98,7 @@ def test_npz_files_check_every_claim(own_files: Path, shared: Path) -> None:
     assert (shared / "figures" / "gallery.png").is_file()
 
 
-def test_training_data_without_a_null_is_possible(own_files: Path, shared: Path) -> None:
+def test_training_data_without_a_hold_out_set_is_possible(own_files: Path, shared: Path) -> None:
     assert audit(own_files, shared, with_data(own_files)[0]) == 0
     values = written(shared)
     assert (values["certified_exact"], values["holdout_size"], values["p_values"]) == (10, 0, None)
@@ -111,7 +112,7 @@ def test_a_hidden_seed_is_found(own_files: Path, shared: Path) -> None:
     assert f"seed {SEED} fits the final weights best" in (shared / "report.html").read_text()
 
 
-def test_a_factory_with_its_own_seed_is_given_each(own_files: Path, tmp_path: Path, capsys) -> None:
+def test_a_factory_that_takes_a_seed_receives_each_seed(own_files: Path, tmp_path: Path, capsys) -> None:
     start = "seed:0-9"  # three times 40/3 is no whole number: this factory never built the network
     assert audit(own_files, tmp_path, start=start, model="seeded") == 2
     assert "None of the 10 candidates for the initial weights stands out" in capsys.readouterr().err
@@ -130,17 +131,15 @@ def test_the_final_weights_alone_are_attacked_by_what_applies_or_reported_as_unt
     assert "Nothing was tested" in (tmp_path / "report.html").read_text()
 
 
-def test_where_nothing_was_tested_a_note_says_how_to_give_what_attacks_ask_for(
-    own_files: Path, tmp_path: Path, capsys
+def test_where_nothing_was_tested_a_note_names_the_options_to_use(
+    own_files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     weights = [f"--final={own_files / 'final.pt'}", "--input-shape=1,8,8", "--budget=0"]
     assert main(["audit", f"--model={own_files / 'models.py'}:network", *weights, f"--out={tmp_path}"]) == 3
     assert "--set weight-difference.candidates=60" in capsys.readouterr().err
 
 
-def test_an_audit_keeps_what_another_attack_found_in_the_same_network_and_nothing_else(
-    own_files: Path, tmp_path: Path
-) -> None:
+def test_an_audit_keeps_results_about_the_same_network_only(own_files: Path, tmp_path: Path) -> None:
     quick = ["--set=weight-difference.steps=20"]
     assert audit(own_files, tmp_path, "--attacks=weight-difference", *quick) == 0
     kept = (tmp_path / "weight-difference" / "reconstruction.safetensors").read_bytes()
@@ -154,7 +153,7 @@ def test_an_audit_keeps_what_another_attack_found_in_the_same_network_and_nothin
     assert not list(tmp_path.glob("*/reconstruction.safetensors")), "about a network whose start was known"
 
 
-def test_what_is_known_of_the_training_reaches_the_report(own_files: Path, tmp_path: Path) -> None:
+def test_public_facts_of_the_training_are_reported(own_files: Path, tmp_path: Path) -> None:
     facts = ("optimiser=sgd", "augmentation=flips", "loss=CE")
     assert audit(own_files, tmp_path, *(f"--trained-with={fact}" for fact in facts)) == 0
     values = written(tmp_path)
@@ -171,8 +170,8 @@ def test_pipelines_get_exit_codes_and_junit(own_files: Path, shared: Path, tmp_p
     assert (shared / "report.html").is_file()
 
 
-def test_conditions_that_need_data_are_no_pass_and_said_before_anything_runs(
-    own_files: Path, tmp_path: Path, capsys
+def test_conditions_that_need_data_are_refused_before_any_attack_runs(
+    own_files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for condition in ("good>0", "recovered_at_fpr.0.01>=3"):
         assert audit(own_files, tmp_path / "out", f"--fail-if={condition}") == 2
@@ -180,7 +179,7 @@ def test_conditions_that_need_data_are_no_pass_and_said_before_anything_runs(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_start_beyond_doubt_is_told_by_a_bound_and_no_made_up_number(own_files: Path, shared: Path, capsys) -> None:
+def test_the_evidence_for_clear_initial_weights_is_a_bound(own_files: Path, shared: Path, capsys) -> None:
     start = own_files / "initial.safetensors"
     options = [f"--initial={start}", f"--final={own_files / 'final.pt'}", "--input-shape=1,8,8", "--budget=0"]
     main(["audit", f"--model={own_files / 'models.py'}:network", *options, f"--out={shared}"])
@@ -244,14 +243,41 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(
     assert not (tmp_path / "out").exists()
 
 
-def test_several_names_with_commas(own_files: Path, tmp_path: Path) -> None:
+def test_names_of_attacks_may_be_separated_by_commas(own_files: Path, tmp_path: Path) -> None:
     names = "--attacks=gate-certificate,weight-difference"
     assert audit(own_files, tmp_path, names, "--set=weight-difference.steps=5") == 0
     assert set(written(tmp_path)["attacks"]) == {"gate-certificate", "weight-difference"}
 
 
-def test_no_flat_side_leaves_the_other_attack(own_files: Path, tmp_path: Path) -> None:
+def test_without_a_flat_side_another_attack_applies(own_files: Path, tmp_path: Path) -> None:
     status = audit(own_files, tmp_path, "--set=weight-difference.steps=5", "--budget=0.02", model="smooth")
     values = written(tmp_path)
     assert "flat side" in values["applicability"][0]["reasons"][0]
     assert status in (0, 3)
+
+
+def test_each_of_several_attacks_has_its_folder(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = as_json(
+        capsys, "audit", trained, "--attack=gate-certificate", "--attack=weight-difference",
+        "--set=weight-difference.steps=20", f"--out={tmp_path}",
+    )["attacks"]  # fmt: skip
+    assert set(results) == {"gate-certificate", "weight-difference"}
+    assert "steps=20" in results["weight-difference"]["attack"]
+    assert json.loads((tmp_path / "audit.json").read_text())["attacks"] == results
+    for name in results:
+        assert (tmp_path / name / "reconstruction.safetensors").is_file()
+    assert (tmp_path / "figures" / "weight-difference" / "curve.svg").is_file()
+    again = as_json(capsys, "evaluate", tmp_path, f"--data={trained}")["attacks"]
+    assert {name: result["curve"] for name, result in again.items()} == {
+        name: result["curve"] for name, result in results.items()
+    }
+
+
+def test_the_verdict_is_printed(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", str(trained), "--attack=gate-certificate", f"--out={tmp_path}"]) == 0
+    said = capsys.readouterr().out
+    assert "each with a proof" in said
+    assert "held out" in said
+    assert str(tmp_path / "report.html") in said

@@ -11,7 +11,7 @@ from exhume.cli import main
 COMMAND = ["distil", "--data", "digits", "--classes", "odd-even", "--size", "20", "--steps", "60", "--device", "cpu"]
 
 
-def test_a_distilled_set_is_left_with_its_picture_and_its_copies(tmp_path, capsys):
+def test_a_distilled_set_is_saved_with_its_figure_and_copies(tmp_path, capsys):
     assert main([*COMMAND, "--distilled", "8", "--noise", "0.1", "--out", str(tmp_path)]) == 0
     made = Dataset.load(tmp_path / "data.safetensors")
     assert made.train.inputs.shape == (8, 1, 8, 8)
@@ -20,7 +20,7 @@ def test_a_distilled_set_is_left_with_its_picture_and_its_copies(tmp_path, capsy
     assert "training examples lie nearer" in capsys.readouterr().out
 
 
-def test_the_account_is_for_machines_too(tmp_path, capsys):
+def test_the_result_is_printed_as_json(tmp_path, capsys):
     kip = ["--method", "kip", "--distilled", "4", "--coordinates", "span"]
     assert main([*COMMAND, *kip, "--json", "--out", str(tmp_path)]) == 0
     account = json.loads(capsys.readouterr().out)
@@ -50,7 +50,7 @@ def test_the_data_of_a_network_are_not_replaced(tmp_path, capsys):
         assert main(command) == main(command) == 0, "a set may lie beside the network that it trained"
 
 
-def test_a_reconstruction_can_be_distilled_into(tmp_path):
+def test_a_set_can_be_distilled_by_reconstruction(tmp_path):
     command = [*COMMAND, "--method", "rkip-finite", "--width", "64", "--distilled", "4", "--out", str(tmp_path)]
     assert main(command) == 0
     assert Dataset.load(tmp_path / "data.safetensors").train.targets.shape == (4, 1)
@@ -65,18 +65,18 @@ def test_a_reconstruction_can_be_distilled_into(tmp_path):
         (["--coordinates", "span", "--noise", "0.1"], "leave the span"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(wrong, sentence, tmp_path, capsys):
+def test_bad_settings_are_refused_with_one_sentence(wrong, sentence, tmp_path, capsys):
     assert main([*COMMAND, *wrong, "--out", str(tmp_path / "out")]) == 2
     assert sentence in capsys.readouterr().err
 
 
-def test_a_table_is_distilled_without_a_picture(tmp_path):
+def test_a_table_is_distilled_without_a_figure(tmp_path):
     command = ["distil", "--data", "breast-cancer", "--size", "40", "--steps", "30", "--distilled", "6"]
     assert main([*command, "--device", "cpu", "--out", str(tmp_path)]) == 0
     assert not (tmp_path / "distilled.png").exists()
 
 
-def test_a_network_trains_on_what_was_distilled(tmp_path, capsys):
+def test_a_network_trains_on_a_distilled_set(tmp_path, capsys):
     assert main([*COMMAND, "--distilled", "6", "--quiet", "--out", str(tmp_path / "made")]) == 0
     run = tmp_path / "run"
     train = ["train", "--width", "32", "--steps", "200", "--device", "cpu", "--quiet"]
@@ -91,7 +91,7 @@ def test_a_network_trains_on_what_was_distilled(tmp_path, capsys):
     assert "drawn already; omit size" in capsys.readouterr().err
 
 
-def test_soft_targets_are_trained_on_too(tmp_path):
+def test_a_network_trains_on_learned_labels(tmp_path):
     made = [*COMMAND, "--distilled", "4", "--labels", "learned", "--quiet", "--out", str(tmp_path / "made")]
     assert main(made) == 0
     train = ["train", "--data", str(tmp_path / "made"), "--width", "64", "--device", "cpu", "--quiet"]

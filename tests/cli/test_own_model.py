@@ -1,0 +1,87 @@
+"""The user's own network: factories, weights, and options in words."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+import exhume
+from exhume.cli.own_model import build_model, find_factory, parse_bounds, parse_seeds
+from exhume.core.errors import ExhumeError
+from tests.cli.commands import as_json
+
+NETWORK = """
+from torch import nn
+
+def network():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 2))
+"""
+
+
+@pytest.fixture(scope="module")
+def own_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a network that a plain PyTorch loop trained, as its owner would have it."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "own_models.py").write_text(NETWORK)
+    data = exhume.load("digits", classes="odd-even", size=12, centre=False)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Flatten(), nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 2))
+    save_file(network.state_dict(), folder / "initial.safetensors")
+    optimiser = torch.optim.SGD(network.parameters(), lr=0.1)
+    for _ in range(200):
+        optimiser.zero_grad()
+        torch.autograd.backward(nn.functional.cross_entropy(network(data.train.inputs), data.train.labels))
+        optimiser.step()
+    torch.save({"state_dict": network.state_dict(), "epoch": 200}, folder / "final.pt")
+    data.save(folder / "data.safetensors")
+    return folder
+
+
+@pytest.mark.parametrize("module", ["own_models", "own_models.py"])
+def test_own_weights(
+    module: str, own_files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(own_files)
+    weights = ["--initial=initial.safetensors", "--final=final.pt"]
+    own = ["audit", f"--model={module}:network", *weights, "--input-shape=1,8,8", f"--out={tmp_path}"]
+    own += ["--attack=gate-certificate"]
+    blind = as_json(capsys, *own)
+    assert blind["certified"] > 0
+    assert blind["false_certificates"] is None
+    checked = as_json(capsys, *own, "--data=data.safetensors", "--bounds=0,1")
+    assert checked["certified"] == blind["certified"]
+    assert checked["false_certificates"] == 0
+    assert checked["threat_model"]["training inputs"] is False
+
+
+def test_factories_are_imported_from_files(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(NETWORK)
+    name = f"{tmp_path / 'own.py'}:network"
+    assert isinstance(build_model(find_factory(name), name), nn.Sequential)
+    with pytest.raises(ExhumeError, match="has no function 'other'"):
+        find_factory(f"{tmp_path / 'own.py'}:other")
+
+
+@pytest.mark.parametrize("made", [None, nn.ReLU()])
+def test_what_is_no_network_with_weights_is_refused(made: object) -> None:
+    with pytest.raises(ExhumeError, match=r"own:make\(\) returned a"):
+        build_model(lambda: made, "own:make")
+
+
+@pytest.mark.parametrize("text", ["seed:", "seed:5-3", "seed:a", "seed:1.5", "seed:0-99999999999", f"seed:{2**63}"])
+def test_seeds_that_cannot_be_searched_are_refused(text: str) -> None:
+    with pytest.raises(ExhumeError, match="seed"):
+        parse_seeds([text])
+
+
+def test_bounds_depend_on_the_kind_of_input() -> None:
+    assert parse_bounds(None, (1, 8, 8)) == (0.0, 1.0)
+    assert parse_bounds(None, (30,)) is None
+    assert parse_bounds("None", (1, 8, 8)) is None
+    assert parse_bounds("-1,1", (30,)) == (-1.0, 1.0)
+    for text in ("1,0", "0", "0,1,2", "low,high"):
+        with pytest.raises(ExhumeError, match="--bounds"):
+            parse_bounds(text, (30,))
