@@ -81,7 +81,7 @@ def test_missing_resources_are_refused_here_and_waited_for_on_a_cluster(cluster)
         engine._check_resources()
         replace(engine, resources=Resources())._check_resources()
         with pytest.raises(ExhumeError, match=r"A task takes 1 CPUs, 99 GPUs and 9e\+06 GB of memory by \[resources\]"):
-            replace(engine, address=None, resources=Resources(gpus=99, memory_gb=9e6))._check_resources()
+            replace(engine, address=None, resources=Resources(gpus=99.0, memory_gb=9e6))._check_resources()
     finally:
         ray.shutdown()
     [message] = messages
