@@ -2,6 +2,7 @@
 
 import csv
 import json
+import select
 import socket
 import threading
 from collections.abc import Iterator
@@ -103,10 +104,11 @@ def test_tasks_of_a_killed_worker_run_again_on_another(cluster, tmp_path):
         def kill_and_let_finish() -> None:
             both = [server.accept()[0] for _ in range(2)]
             starts.extend(both)
+            assert [connection.recv(1) for connection in both] == [b"?"] * 2
             cluster.remove_node(cluster.workers[1], allow_graceful=False)
-            for connection in both:
-                with suppress(OSError):  # one of the two tasks is dead
-                    connection.sendall(b"!")
+            [dead], _, _ = select.select(both, [], [])  # the connection of the killed task ends
+            both.remove(dead)
+            both[0].sendall(b"!")
             with suppress(OSError):  # until the server is shut down
                 while True:
                     starts.append(server.accept()[0])
