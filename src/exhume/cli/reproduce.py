@@ -10,7 +10,7 @@ from exhume.cli import options
 from exhume.cli.command import command
 from exhume.cli.console import CommandConsole
 from exhume.core.errors import ExhumeError
-from exhume.studies import STUDIES, Preset, choose_studies
+from exhume.studies.catalogue import STUDIES, Preset, choose_studies
 
 SHARED = "shared-cells"
 """Folder of measurements that several studies share, so that studies run together share trained networks."""
