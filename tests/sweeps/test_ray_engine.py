@@ -76,7 +76,7 @@ def test_missing_resources_are_refused_here_and_waited_for_on_a_cluster(cluster)
     import ray
 
     messages = []
-    engine = RayEngine(address=cluster.address, resources=Resources(memory_gb=9e6), tell=messages.append)
+    engine = RayEngine(address=cluster.address, resources=Resources(memory_gb=9e6), report=messages.append)
     engine._join()
     try:
         engine._check_resources()

@@ -153,7 +153,7 @@ def test_any_file_is_read_or_refused_with_one_sentence(said):
     from exhume.sweeps.sweep_file import _Reader
 
     try:
-        list(_Reader("file").sweep(said).tasks())
+        list(_Reader("file").read_sweep(said).tasks())
     except ExhumeError as error:
         assert str(error)  # noqa: PT017 - anything else is what must not happen
 

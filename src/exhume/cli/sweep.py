@@ -66,7 +66,7 @@ def sweep_command(
     chosen = (
         LocalEngine()
         if engine == "local"
-        else RayEngine(address=address, resources=plan.resources, log=place / "ray.log", tell=console.note)
+        else RayEngine(address=address, resources=plan.resources, log=place / "ray.log", report=console.note)
     )
     try:
         with console.progress() as progress:

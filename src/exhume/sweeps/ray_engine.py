@@ -35,7 +35,7 @@ class RayEngine:
     resources: Resources = field(default_factory=Resources)
     log: Path = Path(os.devnull)
     """File for Ray's own messages, which would otherwise appear among the results on standard output."""
-    tell: Callable[[str], object] = field(default=lambda sentence: None)
+    report: Callable[[str], object] = field(default=lambda sentence: None)
     """Callback for the message that no machine of the cluster has the resources for a task yet."""
 
     def check(self) -> None:
@@ -131,7 +131,7 @@ class RayEngine:
         room = f"{_amounts(wanted)} by [resources]"
         if self.address is None:
             raise ExhumeError(f"A task takes {room}, and Ray finds {_amounts(machines[0])} on this machine.")
-        self.tell(f"No machine of the cluster has room for a task, which takes {room}; waiting for one.")
+        self.report(f"No machine of the cluster has room for a task, which takes {room}; waiting for one.")
 
     @property
     def _memory(self) -> int | None:

@@ -121,14 +121,14 @@ def read_sweep(path: Path | str) -> Sweep:
     """
     path = Path(path)
     try:
-        said = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ExhumeError(f"There is no sweep at {path}.") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ExhumeError(f"{path} cannot be read as text ({error}).") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ExhumeError(f"{path} is not TOML: {error}.") from error
-    return _Reader(str(path)).sweep(said)
+    return _Reader(str(path)).read_sweep(table)
 
 
 def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -152,26 +152,26 @@ class _Reader:
     def __init__(self, place: str) -> None:
         self.place = place
 
-    def sweep(self, said: Mapping[str, Any]) -> Sweep:
-        self.only(said, ("commands", "seeds", "options", "grid", "cases", "results", "resources"), "a sweep")
-        commands = self.words(said.get("commands"), 'commands = ["train", "audit"]')
-        cases = said.get("cases", [{}])
+    def read_sweep(self, table: Mapping[str, Any]) -> Sweep:
+        self.check_keys(table, ("commands", "seeds", "options", "grid", "cases", "results", "resources"), "a sweep")
+        commands = self.read_words(table.get("commands"), 'commands = ["train", "audit"]')
+        cases = table.get("cases", [{}])
         if not isinstance(cases, list) or not cases:
             raise self.error("[[cases]] is one table after another, each with settings by command")
-        self.once(cases, "[[cases]] lists the same case twice")
+        self.check_unique(cases, "[[cases]] lists the same case twice")
         sweep = Sweep(
             commands=commands,
-            seeds=self.seeds(said.get("seeds", 1)),
-            options=self.by_command(said.get("options", {}), commands, "[options]"),
+            seeds=self.read_seeds(table.get("seeds", 1)),
+            options=self.read_by_command(table.get("options", {}), commands, "[options]"),
             grid={
-                command: {name: self.axis(name, values) for name, values in flatten_settings(settings).items()}
-                for command, settings in self.by_command(said.get("grid", {}), commands, "[grid]").items()
+                command: {name: self.read_axis(name, values) for name, values in flatten_settings(settings).items()}
+                for command, settings in self.read_by_command(table.get("grid", {}), commands, "[grid]").items()
             },
-            cases=tuple(self.by_command(case, commands, "[[cases]]") for case in cases),
-            results=self.words(said.get("results", ["*"]), 'results = ["audit.certified", "training.*"]'),
-            resources=self.resources(said.get("resources", {})),
+            cases=tuple(self.read_by_command(case, commands, "[[cases]]") for case in cases),
+            results=self.read_words(table.get("results", ["*"]), 'results = ["audit.certified", "training.*"]'),
+            resources=self.read_resources(table.get("resources", {})),
         )
-        self.disjoint(sweep)
+        self.check_disjoint(sweep)
         if len(sweep) > MOST_TASKS:
             raise self.error(f"the grid has {len(sweep)} tasks, more than {MOST_TASKS}")
         return sweep
@@ -179,21 +179,21 @@ class _Reader:
     def error(self, reason: str) -> ExhumeError:
         return ExhumeError(f"{self.place}: {reason}.")
 
-    def only(self, said: Mapping[str, Any], known: Collection[str], owner: str) -> None:
-        for name in said:
+    def check_keys(self, table: Mapping[str, Any], known: Collection[str], owner: str) -> None:
+        for name in table:
             if name not in known:
                 close = difflib.get_close_matches(name, known, n=1)
                 hint = f"did you mean {close[0]}" if close else f"it has {', '.join(known)}"
                 raise self.error(f"{owner} has no {name!r}; {hint}")
 
-    def words(self, value: Any, such_as: str) -> tuple[str, ...]:
+    def read_words(self, value: Any, such_as: str) -> tuple[str, ...]:
         if not isinstance(value, list) or not value or not all(isinstance(word, str) and word for word in value):
             raise self.error(f"a sweep needs a list of words such as {such_as}")
         if len(set(value)) < len(value):
             raise self.error(f"the same word stands twice in {value}")
         return tuple(value)
 
-    def seeds(self, value: Any) -> tuple[int, ...]:
+    def read_seeds(self, value: Any) -> tuple[int, ...]:
         if type(value) is int and value > MOST_TASKS:  # before they are counted out, which takes memory
             raise self.error(f"{value} seeds make more than {MOST_TASKS} tasks")
         numbers = list(range(value)) if type(value) is int else value
@@ -203,52 +203,52 @@ class _Reader:
             raise self.error("the same seed is listed twice")
         return tuple(numbers)
 
-    def by_command(self, said: Any, commands: Collection[str], owner: str) -> dict[str, dict[str, Any]]:
-        if not isinstance(said, dict):
+    def read_by_command(self, table: Any, commands: Collection[str], owner: str) -> dict[str, dict[str, Any]]:
+        if not isinstance(table, dict):
             raise self.error(f"{owner} holds a table for each command")
-        self.only(said, commands, owner)
-        for command, settings in said.items():
+        self.check_keys(table, commands, owner)
+        for command, settings in table.items():
             if not isinstance(settings, dict):
                 raise self.error(f"{owner} holds a table for each command, and {command} is none")
-            self.plain(settings)
-        return {command: dict(settings) for command, settings in said.items()}
+            self.check_values(settings)
+        return {command: dict(settings) for command, settings in table.items()}
 
-    def plain(self, settings: Mapping[str, Any]) -> None:
+    def check_values(self, settings: Mapping[str, Any]) -> None:
         for name, value in flatten_settings(settings).items():
             try:
                 json.dumps(value, allow_nan=False)
             except (TypeError, ValueError):
                 raise self.error(f"{name} is {value!r}, which no option takes") from None
 
-    def axis(self, name: str, values: Any) -> list[Any]:
+    def read_axis(self, name: str, values: Any) -> list[Any]:
         if not isinstance(values, list) or not values:
             raise self.error(f"[grid] needs a list of values for {name}, such as [1, 2]")
         if any(isinstance(value, dict) for value in values):
             raise self.error(f"[grid] takes no tables: write {name}.NAME = [1, 2], or [[cases]]")
-        self.once(values, f"[grid] lists a value of {name} twice")
+        self.check_unique(values, f"[grid] lists a value of {name} twice")
         return values
 
-    def once(self, values: list[Any], otherwise: str) -> None:
+    def check_unique(self, values: list[Any], otherwise: str) -> None:
         # As text: True and 1 are one value to Python and two to a command line. Dates are refused elsewhere, by name.
         if len({json.dumps(value, sort_keys=True, default=str) for value in values}) < len(values):
             raise self.error(otherwise)
 
-    def resources(self, said: Any) -> Resources:
-        if not isinstance(said, dict):
+    def read_resources(self, table: Any) -> Resources:
+        if not isinstance(table, dict):
             raise self.error("[resources] is a table")
         known = {"cpus": float, "gpus": float, "memory_gb": float, "retries": int}
-        self.only(said, known, "[resources]")
-        for name, value in said.items():
+        self.check_keys(table, known, "[resources]")
+        for name, value in table.items():
             if type(value) not in (int, known[name]):
                 raise self.error(
                     f"[resources] takes a {'whole ' * (known[name] is int)}number for {name}, not {value!r}"
                 )
         try:
-            return Resources(**{name: known[name](value) for name, value in said.items()})
+            return Resources(**{name: known[name](value) for name, value in table.items()})
         except ExhumeError as error:
             raise self.error(str(error).rstrip(".")) from None
 
-    def disjoint(self, sweep: Sweep) -> None:
+    def check_disjoint(self, sweep: Sweep) -> None:
         """Refuse a setting that is given in two places, since neither should win silently."""
         fixed = set(flatten_settings(dict(sweep.options)))
         by_case = {name for case in sweep.cases for name in flatten_settings(dict(case))}
