@@ -30,6 +30,7 @@ def unchecked_pydantic() -> dict[str, ModuleType]:
 
     package = ModuleType("pydantic")
     package.Field = lambda **limits: None  # type: ignore[attr-defined] # only used as annotation
+    package.AfterValidator = lambda check: None  # type: ignore[attr-defined] # likewise
     package.ConfigDict = dict  # type: ignore[attr-defined]
     package.ValidationError = ValidationError  # type: ignore[attr-defined]
     package.InstanceOf = InstanceOf  # type: ignore[attr-defined]
