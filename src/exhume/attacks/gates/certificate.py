@@ -89,13 +89,14 @@ def may_contain(problem: RowProblem, rows: Float[Tensor, "row rank"], error_rate
     for, and by chance. So if row ``l`` is a part of row ``j``, few zeros of ``j`` are not zeros of ``l``: no more than
     the other parts can force and chance can add. The density of small entries of ``j`` above its zeros measures chance.
     """
-    band = problem.certificate.density_band
-    size, width = problem.normalise(rows).abs(), zero_width(problem, rows)
-    zeros, informative = find_zeros(problem, rows), problem.informative.bool()
-    small = ((size > width) & (size <= band * width) & informative).to(rows)
+    size, informative = problem.normalise(rows).abs(), problem.informative.bool()
+    width = _narrow_width(problem, rows)
+    zeros = (size <= width) & informative
+    band = (3 * width).clamp(min=problem.certificate.density_band)
+    small = ((size > width) & (size <= band) & informative).to(rows)
     nonzero = (~zeros & informative).to(rows)
     own = (zeros.to(rows) @ nonzero.T).fill_diagonal_(math.inf)
-    expected = (small @ nonzero.T + 1) / (band - 1)
+    expected = (small @ nonzero.T + 1) * width / (band - width)
     trials = nonzero.sum(dim=1).clamp(min=1).expand(len(rows), -1)
     # The other rows in the order in which they can be parts; the parts before one in this order can force a zero each.
     order = own.argsort(dim=1)[:, :-1]
@@ -107,6 +108,14 @@ def may_contain(problem: RowProblem, rows: Float[Tensor, "row rank"], error_rate
     # If a row can be a part, all rows before it, which have fewer zeros against them, can be parts as well.
     is_possible = is_possible.flip(1).cummax(dim=1).values.flip(1) if len(rows) > 1 else is_possible
     return torch.zeros_like(own, dtype=torch.bool).scatter_(1, order, is_possible)
+
+
+def _narrow_width(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float[Tensor, "row 1"]:
+    """Return a width of zeros that follows their own scatter: the narrower it is, the fewer zeros chance makes."""
+    size, zeros = problem.normalise(rows).abs(), find_zeros(problem, rows)
+    typical = size.masked_fill(~zeros, torch.nan).nanmedian(dim=1, keepdim=True).values.nan_to_num(0.0)
+    deviation = torch.maximum(typical / 0.6745, problem.noise_width(rows)[:, None])  # median of a normal variable
+    return torch.minimum(problem.certificate.zero_width * deviation, zero_width(problem, rows))
 
 
 def input_errors(problem: RowProblem, rows: Float[Tensor, "rank rank"]) -> Float[Tensor, " row"]:

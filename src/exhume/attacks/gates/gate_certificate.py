@@ -19,6 +19,7 @@ from exhume.clues.clues import clues_of
 from exhume.clues.first_layer import FLAT_SIDED, backward_signals
 from exhume.clues.subspace import InputSubspace
 from exhume.core.errors import Refusal
+from exhume.core.json_values import to_json_value
 from exhume.core.run_context import STOPS, RunContext
 from exhume.core.settings import settings
 from exhume.core.text import count_noun
@@ -132,7 +133,7 @@ class GateCertificate(Attack):
             | {
                 "agreement": checked.agreement.tolist(),
                 "contradictions": checked.contradictions.tolist(),
-                "error_bounds": certificate.errors.tolist(),
+                "error_bounds": to_json_value(certificate.errors),
                 "doubts": [doubt.value for doubt in certificate.doubts],
                 "candidates_tried": tried,
             },

@@ -41,9 +41,10 @@ class CertificateRules:
     """Largest deviation among the values of an input, in standard deviations of their noise."""
     own_zeros: Share = 0.016
     """Fraction of units on which a row must be zero and another not, for the two to be distinct."""
-    density_band: Annotated[float, Field(gt=1)] = 10.0
-    """Width of the band in which small entries are counted to estimate how many zeros chance makes, in widths of a
-    zero: wide enough for a count with little scatter, narrow enough for a constant density."""
+    density_band: PositiveFloat = 0.05
+    """Size up to which small entries are counted to estimate how many zeros chance makes, in root mean squares of the
+    row (three widths of a zero where that is more): large enough for a count with little scatter, small enough for a
+    constant density."""
     range_slack: Share = 0.05
     """How far values may lie outside their range, as a fraction of it; covers the noise of the weights."""
     touching_distance: PositiveFloat = 1e-3
