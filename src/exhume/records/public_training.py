@@ -71,8 +71,15 @@ class PublicTraining:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "PublicTraining":
-        """Return the public part of a complete training record; everything without a field is left out."""
-        return cls(**{name: value for name, value in record.items() if name in FACTS})
+        """Return the public part of a complete training record; everything without a field is left out.
+
+        The learning rate has one digit: the fast schedule fits it to the initial weights and the data, so that all of
+        its digits would confirm a guess of either.
+        """
+        public = {name: value for name, value in record.items() if name in FACTS}
+        if isinstance(public.get("lr"), float):
+            public["lr"] = float(f"{public['lr']:.0e}")
+        return cls(**public)
 
     def facts(self) -> dict[str, Any]:
         """Return the stated facts by name, as JSON values; :meth:`from_facts` is the inverse."""
