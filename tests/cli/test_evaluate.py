@@ -12,12 +12,13 @@ from tests.cli.commands import AUDIT_KEYS, as_json
 def test_attack_and_evaluate_find_the_same_as_an_audit(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    result = as_json(capsys, "attack", trained, "--attack=gate-certificate", "--seed=3")
+    result = as_json(capsys, "attack", trained, "--attack=gate-certificate", "--seed=3", "--device=cpu")
     assert result["certified"] > 0
     assert result["curve"] is None, "an attack knows no data"
     assert json.loads((trained / "result.json").read_text()) == result
     evaluated = as_json(capsys, "evaluate", trained, "--seed=3", "--device=cpu")
-    audited = as_json(capsys, "audit", trained, "--attack=gate-certificate", "--seed=3", f"--out={tmp_path / 'audit'}")
+    out = f"--out={tmp_path / 'audit'}"
+    audited = as_json(capsys, "audit", trained, "--attack=gate-certificate", "--seed=3", "--device=cpu", out)
     assert audited.keys() >= AUDIT_KEYS
     assert evaluated["verdict"] == audited["verdict"]
     for findings in (evaluated, audited):
