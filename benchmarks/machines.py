@@ -2,8 +2,8 @@
 
     PYTHONPATH=src python benchmarks/machines.py [--out DIR] [--seeds 2] [--at-once 2]
 
-Trains the demo's network on 40 faces and runs ``GateCertificate``, once per seed under each of five settings that change
-how PyTorch rounds. Each run is a process of its own. Writes ``machines.json``.
+Trains the demo's network on 40 faces and runs ``GateCertificate``, once per seed under each of five settings that
+change how PyTorch rounds. Each run is a process of its own. Writes ``machines.json``.
 """
 
 import argparse
