@@ -26,9 +26,9 @@ docs: $(STAMP)
 # The constraints pin what the tests ran with; torch comes first so that nothing asks for a looser one.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --no-compile --upgrade pip -c constraints.txt
-	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt torch==$$(sed -n 's/^torch==//p' constraints.txt)
-	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[dev,private,ray]'
+	$(BIN)/python -m pip install --quiet --upgrade pip -c constraints.txt
+	$(BIN)/python -m pip install --quiet -c constraints.txt torch==$$(sed -n 's/^torch==//p' constraints.txt)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,private,ray]'
 	touch $@
 
 clean:
