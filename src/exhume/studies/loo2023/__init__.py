@@ -1,4 +1,4 @@
-"""Studies of Loo et al. (2023), "Understanding reconstruction attacks with the neural tangent kernel".
+"""Studies of Loo et al. (2023), "Dataset Distillation Fixes Dataset Reconstruction Attacks".
 
 ============================================  ==================================
 Figures                                       Module
