@@ -13,9 +13,9 @@ import exhume
 REPOSITORY = Path(__file__).parent.parent
 DOCUMENTS = [REPOSITORY / "README.md"]
 PROMISED = (
-    "load", "train", "MLP", "ConvNet", "attacks", "evaluate", "report", "verdict", "AttackerView", "Dataset", "Split",
-    "Victim", "Reconstruction", "Evaluation", "audit", "Audit", "Outcome", "load_weights", "ExhumeError", "DataError",
-    "WeightsError", "RecordError", "Refusal", "distil", "KIP", "RKIP",
+    "load", "train", "MLP", "ConvNet", "ResNet", "attacks", "evaluate", "report", "verdict", "AttackerView", "Dataset",
+    "Split", "Victim", "Reconstruction", "Evaluation", "audit", "Audit", "Outcome", "load_weights", "ExhumeError",
+    "DataError", "WeightsError", "RecordError", "Refusal", "distil", "KIP", "RKIP",
 )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from .core.weight_files import load_weights
 from .data import load
 from .distillation import KIP, RKIP, RKIPFinite, distil
 from .evaluation import evaluate, find_copies, verdict
-from .models import MLP, ConvNet
+from .models import MLP, ConvNet, ResNet
 from .records import AttackerView, Audit, Dataset, Evaluation, Outcome, PublicTraining, Reconstruction, Split, Victim
 from .report import report, save_figures
 from .training import train
@@ -28,6 +28,7 @@ __all__ = [
     "Reconstruction",
     "RecordError",
     "Refusal",
+    "ResNet",
     "Split",
     "Victim",
     "WeightsError",

@@ -4,10 +4,12 @@ import dataclasses
 
 import pytest
 import torch
+from torch import nn
 
 from exhume.core.errors import ExhumeError
 from exhume.models.mlp import MLP
-from exhume.training import train
+from exhume.training import Training, train
+from exhume.training.loop import TrainingLoop
 from exhume.training.losses import LOSSES
 from tests.training.digit_victims import BINARY, SMALL, have_same_weights
 
@@ -118,3 +120,21 @@ def test_a_chosen_learning_rate_is_lowered_until_it_is_stable(monkeypatch):
     assert victim.result["loss"] < 1.0
     assert victim.training["lr"] in [50.0 / 4**power for power in range(1, 6)]
     assert have_same_weights(victim, train(BINARY, model=SMALL, device="cpu", **victim.training))
+
+
+def test_measuring_the_loss_leaves_running_statistics_alone():
+    inputs = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
+    network = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 1))
+    settings = Training(batch_size=2, steps=1).resolve(examples=6, fast_lr=lambda: 0.1)
+    loop = TrainingLoop(
+        network=network,
+        inputs=inputs,
+        targets=inputs[:, :1],
+        objective=LOSSES["mse"],
+        settings=settings,
+        generator=torch.Generator(),
+    )
+    before = {name: value.clone() for name, value in network.named_buffers()}
+    loop.measure_loss()
+    assert all(torch.equal(before[name], value) for name, value in network.named_buffers())
+    assert network.training

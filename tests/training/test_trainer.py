@@ -10,6 +10,7 @@ from exhume.core.errors import ExhumeError
 from exhume.data import load
 from exhume.models.convnet import ConvNet
 from exhume.models.mlp import MLP
+from exhume.models.resnet import ResNet
 from exhume.records import Split, Victim
 from exhume.training import Training, accuracy, predict, train
 from tests.training.digit_victims import BINARY, SMALL, TEN, change_cosine, have_same_weights, weight_change
@@ -54,6 +55,7 @@ def test_every_option_trains_digits_to_the_loss_it_stops_at(data, settings):
         MLP(width=64, activation="tanh", depth=3),
         MLP(depth=0),
         ConvNet(channels=8),
+        ResNet(channels=4, blocks=(1, 1)),
     ],
 )
 def test_the_fast_schedule_fits_every_architecture(architecture):

@@ -2,5 +2,6 @@
 
 from exhume.models.convnet import ConvNet
 from exhume.models.mlp import MLP
+from exhume.models.resnet import ResNet
 
-__all__ = ["MLP", "ConvNet"]
+__all__ = ["MLP", "ConvNet", "ResNet"]

@@ -127,8 +127,11 @@ class TrainingLoop:
 
     @torch.no_grad()
     def measure_loss(self) -> float:
-        """Return the loss over all examples."""
-        return self.objective(self.network(self.inputs), self.targets).item()
+        """Return the loss over all examples, in evaluation mode: a measurement must not change running statistics."""
+        try:
+            return self.objective(self.network.eval()(self.inputs), self.targets).item()
+        finally:
+            self.network.train()
 
     @torch.no_grad()
     def compute_penalty(self) -> float:

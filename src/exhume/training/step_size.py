@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from exhume.models.batch_norm import with_batch_statistics
 from exhume.models.building import ScaledLinear
 from exhume.models.tangent import jacobian_vector_product, vector_jacobian_product
 from exhume.records import count_outputs
@@ -23,6 +24,7 @@ def sharpness(network: nn.Module, inputs: Float[Tensor, "example ..."], objectiv
     largest eigenvalue of the tangent kernel, divided by the number of examples. Power iteration finds the eigenvalue
     without forming the kernel.
     """
+    network = with_batch_statistics(network)
     weights = {name: weight.detach() for name, weight in network.state_dict().items()}
     outputs = count_outputs(network, tuple(inputs.shape[1:]))
     duals = torch.randn(len(inputs), outputs, generator=torch.Generator().manual_seed(0)).to(inputs)
