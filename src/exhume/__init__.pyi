@@ -6,7 +6,18 @@ from .data import load
 from .distillation import KIP, RKIP, RKIPFinite, distil
 from .evaluation import evaluate, find_copies, verdict
 from .models import MLP, ConvNet, ResNet
-from .records import AttackerView, Audit, Dataset, Evaluation, Outcome, PublicTraining, Reconstruction, Split, Victim
+from .records import (
+    AttackerView,
+    Audit,
+    Dataset,
+    Evaluation,
+    OptimiserState,
+    Outcome,
+    PublicTraining,
+    Reconstruction,
+    Split,
+    Victim,
+)
 from .report import report, save_figures
 from .training import train
 from .version import __version__
@@ -22,6 +33,7 @@ __all__ = [
     "Dataset",
     "Evaluation",
     "ExhumeError",
+    "OptimiserState",
     "Outcome",
     "PublicTraining",
     "RKIPFinite",

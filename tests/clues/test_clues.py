@@ -91,7 +91,8 @@ def test_missing_initial_weights_are_looked_for_once(view, calls):
     hidden = replace(view, initial=None)
     assess(hidden)
     assess(hidden)
-    assert calls["read_first_layer"] == calls["span_of_final_weights"] == 1
+    assert calls["read_first_layer"] == 0  # refused before any layer is read
+    assert calls["span_of_final_weights"] == 1
 
 
 def test_a_refusal_is_remembered_and_raised_again(view, calls):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from exhume.core.errors import RecordError, WeightsError
 from exhume.core.storage import save_bundle
-from exhume.records import AttackerView
+from exhume.records import AttackerView, OptimiserState
 from tests.records.made_up import make_network, make_victim
 
 
@@ -51,6 +51,8 @@ def test_the_attacker_holds_no_field_for_training_data() -> None:
         "model",
         "final",
         "initial",
+        "gradient",
+        "optimiser_state",
         "input_shape",
         "bounds",
         "offset",
@@ -113,3 +115,32 @@ def test_pixels_and_model_inputs_are_inverse_and_the_box_is_theirs() -> None:
     assert box is not None
     assert box[0].tolist() == [-0.25] * 4
     assert box[1].tolist() == [0.75] * 4
+
+
+@pytest.mark.parametrize("evidence", ["gradient", "optimiser_state"])
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda w: {"1.weight": w["1.weight"] + float("nan")}, "values in 1.weight that are not finite"),
+        (lambda w: {"1.weight": w["1.weight"].T}, r"1.weight of shape \(4, 2\), the model \(2, 4\)"),
+        (lambda w: w | {"5.bias": w["3.bias"]}, "unknown .*5.bias"),
+        (lambda w: {}, "it has no parameter"),
+    ],
+    ids=["nan", "shape", "unknown", "empty"],
+)
+def test_gradients_that_no_training_can_produce_are_refused(
+    evidence: str, spoil: Callable[[dict[str, Tensor]], dict[str, Tensor]], message: str
+) -> None:
+    model = make_network()
+    spoilt = {evidence: spoil(dict(model.state_dict()))}
+    with pytest.raises(WeightsError, match=message):
+        AttackerView(model=model, final=model.state_dict(), input_shape=(1, 2, 2), **spoilt)
+
+
+def test_a_saved_view_keeps_its_gradient_and_its_optimiser_state(path: Path) -> None:
+    view = make_victim().view()
+    state = OptimiserState(first_moment=view.final, slot="exp_avg", optimiser="Adam", steps=7, lr=1e-3, decay=0.9)
+    held = dataclasses.replace(view, initial=None, gradient=view.final, optimiser_state=state)
+    held.save(path)
+    assert AttackerView.load(path) == held
+    assert held.to("cpu") is held

@@ -85,7 +85,13 @@ def request_digest(attack: str, view: AttackerView, seed: int) -> str:
         view: what the attacker holds.
         seed: of the run.
     """
-    ends = {"initial": view.initial or {}, "final": view.final}
+    state = view.optimiser_state
+    ends = {
+        "initial": view.initial or {},
+        "final": view.final,
+        "gradient": view.gradient or {},
+        "optimiser state": {} if state is None else state.first_moment,
+    }
     names = [(end, name) for end, weights in ends.items() for name in sorted(weights)]
     values = {
         "attack": attack,
@@ -97,6 +103,7 @@ def request_digest(attack: str, view: AttackerView, seed: int) -> str:
         "bounds": view.bounds,
         "linearised": view.linearised,
         "training": view.training.facts(),
+        **({} if state is None else {"optimiser state": state.describe()}),
     }
     offset = [] if view.offset is None else [view.offset]
     return fingerprint(values, *(_as_numpy_type(ends[end][name]) for end, name in names), *offset)

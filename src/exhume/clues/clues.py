@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
+from exhume.clues.evidence import find_evidence
 from exhume.clues.first_layer import FirstLayer, read_first_layer
 from exhume.clues.homogeneity import degree_of_homogeneity
 from exhume.clues.span import span_of_final_weights
@@ -58,18 +59,40 @@ class Clues:
         """Return the first trained layer.
 
         Raises:
-            Refusal: when the view has no initial weights, nothing changed, or the first trained layer is not dense.
+            Refusal: when the view has no sum of gradients, nothing changed, or the first trained layer is not dense.
         """
-        return read_first_layer(self.view)
+        return self._first_layers()[0]
+
+    @_once
+    def _first_layers(self) -> list[FirstLayer]:
+        """Return the first trained layer as each piece of evidence shows it, the best evidence first."""
+        layers, reason = [], None
+        for evidence in find_evidence(self.view):
+            try:
+                layers.append(read_first_layer(self.view, evidence))
+            except Refusal as refusal:
+                reason = reason or refusal
+        if not layers:
+            assert reason is not None
+            raise reason
+        return layers
 
     @_once
     def require_subspace(self) -> InputSubspace:
-        """Return the subspace of the inputs of the first trained layer.
+        """Return the subspace of the inputs of the first trained layer, from the evidence that shows most of them.
 
         Raises:
-            Refusal: when there is no such layer, or its change shows no rank.
+            Refusal: when there is no such layer, or no evidence shows a rank.
         """
-        return find_subspace(self.require_first_layer())
+        found, reasons = [], []
+        for layer in self._first_layers():
+            try:
+                found.append(find_subspace(layer))
+            except Refusal as refusal:
+                reasons.append(str(refusal))
+        if not found:
+            raise Refusal(" ".join(reasons))
+        return max(found, key=lambda subspace: (subspace.is_clear, subspace.rank))  # the first of equals
 
     @property
     def subspace(self) -> InputSubspace | None:

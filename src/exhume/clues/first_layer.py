@@ -1,9 +1,11 @@
-"""The first layer that training changed: its weights before and after training, and the signals that reach it.
+"""The first layer that training changed: its weights, its sum of gradients, and the signals that reach it.
 
 Under (S)GD, with or without momentum and mini-batches, for any loss and any layers above, a dense layer moves only
-inside the span of its inputs: ``[ΔW; Δb] = Σ_i [x_i; 1] γ_iᵀ``. The other clues start from this fact.
+inside the span of its inputs: ``[ΔW; Δb] = Σ_i [x_i; 1] γ_iᵀ``. A single gradient has this form, and so has the decayed
+sum of gradients that an optimiser keeps, Adam included. The other clues start from this fact.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,8 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from exhume.clues.evidence import Evidence, find_evidence
 from exhume.core.errors import Refusal
-from exhume.models.structure import Step, first_trained
+from exhume.models.structure import DenseLayer, Step, first_trained
 from exhume.records import AttackerView, Weights
 
 FLAT_SIDED = ("relu", "relu6")
@@ -24,7 +27,7 @@ Signals = Callable[[Float[Tensor, "candidate unit"]], Float[Tensor, "candidate o
 
 @dataclass(frozen=True, kw_only=True)
 class FirstLayer:
-    """Initial and final weights of one dense layer, in float64, with the bias (if trained) as the last column.
+    """A sum of gradients of one dense layer and its weights, in float64, the bias (if trained) as the last column.
 
     With a bias, an input ``x`` is represented as ``[x, 1]``.
     """
@@ -35,20 +38,44 @@ class FirstLayer:
     reads_input: bool
     """Whether the layer reads the network's raw input rather than frozen features."""
     has_bias: bool
+    evidence: Evidence
+    """The sums of gradients of all parameters."""
     before: Float[Tensor, "unit value"]
+    """The weights at the first step of the sum."""
     after: Float[Tensor, "unit value"]
+    """The weights at its last step."""
+    measured: Float[Tensor, "unit value"]
+    """What holds the sum: the final weights, a gradient, or a first moment."""
+    reference: Float[Tensor, "unit value"]
+    """The weights of which ``measured`` may contain a multiple."""
+    precision: float = 0.0
+    """Spacing of the numbers in which ``measured`` was stored, relative to their size."""
     weight_scale: float = 1.0
-    """Factor that the layer applies to its weights (NTK parameterisation); ``before`` and ``after`` include it."""
+    """Factor that the layer applies to its weights (NTK parameterisation); all matrices include it."""
     decay_factor: float = 1.0
-    """Factor by which weight decay shrank the initial weights; 1 without weight decay."""
+    """The multiple of the reference in ``measured``. For a weight change, the factor by which weight decay shrank the
+    initial weights (1 without weight decay); for a gradient or a first moment, what weight decay added (0 without)."""
 
     @property
     def change(self) -> Float[Tensor, "value unit"]:
-        """The part of the weight change that the inputs caused, ``Σ_i [x_i; 1] γ_iᵀ``; one column per unit."""
-        moved = (self.after - self.decay_factor * self.before).T
+        """The part of the sum that the inputs caused, ``Σ_i [x_i; 1] γ_iᵀ``; one column per unit."""
+        moved = (self.measured - self.decay_factor * self.reference).T
         # A scaled weight moves by scale·γxᵀ and acts through the scale once more; the bias is not scaled.
         moved[: self.input_size] /= self.weight_scale**2
         return moved
+
+    @property
+    def rounding(self) -> float:
+        """Standard deviation of rounding in an entry of a gradient or a first moment; 0 for a weight change.
+
+        Every such entry was rounded to its own precision. Noise measured from small singular values can be far less,
+        where inputs have equal values and rounding repeats. A weight change has noise from the size of the weights.
+        """
+        if self.evidence.kind == "weight change":
+            return 0.0
+        change = self.change
+        size: float = change.square().sum().item() / max(1, int((change != 0).sum()))
+        return self.precision * math.sqrt(size)
 
     @property
     def input_size(self) -> int:
@@ -56,18 +83,20 @@ class FirstLayer:
         return self.before.shape[1] - int(self.has_bias)
 
 
-def read_first_layer(view: AttackerView) -> FirstLayer:
-    """Read the first trained layer off a view.
+def read_first_layer(view: AttackerView, evidence: Evidence | None = None) -> FirstLayer:
+    """Read the first trained layer off a view, with the sum of gradients of ``evidence`` (None: the best there is).
 
     Raises:
-        Refusal: when the view has no initial weights, nothing changed, or the first trained layer is not dense.
+        Refusal: when the view has no sum of gradients, nothing changed, or the first trained layer is not dense.
     """
-    if view.initial is None:
-        raise Refusal("This attack compares two ends of a training, and the view has no initial weights.")
-    initial, final = view.initial, view.final
-    changed = {name for name in final if not torch.equal(initial[name].double(), final[name].double())}
+    evidence = evidence or find_evidence(view)[0]
+    changed = evidence.trained()
     if not changed:
-        raise Refusal("The initial and the final weights are the same: nothing was trained.")
+        raise Refusal(
+            "The initial and the final weights are the same: nothing was trained."
+            if evidence.kind == "weight change"
+            else f"The {evidence.kind} is zero in every parameter: it holds no trace of any input."
+        )
     found = first_trained(view.model, changed)
     if found is None:
         raise Refusal("The structure of this model cannot be read (torch.fx cannot trace it).")
@@ -76,24 +105,30 @@ def read_first_layer(view: AttackerView) -> FirstLayer:
         raise Refusal(
             f"The first trained layer, {step.name!r}, is not a dense layer; its inputs cannot be read off it."
         )
+    if step.layer.weight not in changed:
+        raise Refusal(f"The {evidence.kind} says nothing about the weights of the first trained layer, {step.name!r}.")
     return FirstLayer(
         name=step.name,
         activation=following.name if following is not None and following.kind == "activation" else None,
         reads_input=_reads_input(view, step),
         has_bias=step.layer.bias is not None and step.layer.bias in changed,
-        before=_weights_with_bias(initial, step, changed),
-        after=_weights_with_bias(final, step, changed),
+        evidence=evidence,
+        before=_with_bias(evidence.before, step.layer, changed),
+        after=_with_bias(evidence.after, step.layer, changed),
+        measured=_with_bias(evidence.measured, step.layer, changed),
+        reference=_with_bias(evidence.reference, step.layer, changed),
+        precision=torch.finfo(evidence.measured[step.layer.weight].dtype).eps,
         weight_scale=step.layer.weight_scale,
+        decay_factor=evidence.factor,
     )
 
 
-def _weights_with_bias(weights: Weights, step: Step, changed: set[str]) -> Tensor:
+def _with_bias(tensors: Weights, layer: DenseLayer, changed: set[str]) -> Tensor:
     """Return the layer's effective weights, with its bias as the last column where the bias was trained."""
-    assert step.layer is not None
-    weight = weights[step.layer.weight].double() * step.layer.weight_scale
-    if step.layer.bias is None or step.layer.bias not in changed:
+    weight = tensors[layer.weight].double() * layer.weight_scale
+    if layer.bias is None or layer.bias not in changed:
         return weight
-    return torch.cat([weight, weights[step.layer.bias].double()[:, None]], dim=1)
+    return torch.cat([weight, tensors[layer.bias].double()[:, None]], dim=1)
 
 
 def _reads_input(view: AttackerView, step: Step) -> bool:

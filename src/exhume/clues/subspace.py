@@ -64,6 +64,7 @@ class InputSubspace:
             "noise_floor": self.noise,
             "weight_decay_factor": self.layer.decay_factor,
             "layer": self.layer.name,
+            "evidence": self.layer.evidence.kind,
         }
 
 
@@ -82,15 +83,15 @@ def find_subspace(layer: FirstLayer) -> InputSubspace:
             subspace = decayed
     if subspace is None:
         raise Refusal(
-            f"The change of layer {layer.name!r} has no visible rank: it was trained on at least "
-            f"{min(layer.change.shape)} inputs, with an optimiser that rescales entries (Adam), or carries much noise."
+            f"The {layer.evidence.kind} of layer {layer.name!r} has no visible rank: it comes from at least "
+            f"{min(layer.change.shape)} inputs, from an optimiser that rescales entries (Adam), or carries much noise."
         )
     return subspace
 
 
 def measure_rank(layer: FirstLayer) -> InputSubspace | None:
     """Measure the rank of a layer's change; return None where no singular value stands out from the bulk."""
-    parts = decompose(layer.change)
+    parts = decompose(layer.change, layer.rounding)
     above, smaller = parts.above_noise, len(parts.spectrum)
     if above == 0 or above >= smaller - max(2, smaller // 50):
         return None
@@ -136,15 +137,16 @@ class Decomposition:
         )
 
 
-def decompose(change: Float[Tensor, "value unit"]) -> Decomposition:
+def decompose(change: Float[Tensor, "value unit"], least_noise: float = 0.0) -> Decomposition:
     """Compute the singular value decomposition of a change, without rows and columns that are exactly zero.
 
     Values that are zero in every input and units that never fire leave exact zeros, which would bias the noise level.
+    ``least_noise`` is what is known about it beforehand.
     """
     values, units = (change != 0).any(dim=1), (change != 0).any(dim=0)
     live = change[values][:, units]
     left, spectrum, right = torch.linalg.svd(live, full_matrices=False)
-    noise = noise_floor(spectrum, live.shape)
+    noise = max(noise_floor(spectrum, live.shape), least_noise)
     return Decomposition(left=left, spectrum=spectrum, right=right, values=values, units=units, noise=noise)
 
 
@@ -158,8 +160,12 @@ def _widest_gap(spectrum: Tensor, above: int) -> int:
 
 
 def _relative_noise(noise: float, layer: FirstLayer) -> float:
-    """Return noise relative to the size of an initial weight; huge where the initial weights are zero."""
-    size = float(layer.before.pow(2).mean().sqrt())
+    """Return noise relative to the size of what was rounded: an initial weight, or an entry of a gradient.
+
+    Huge where the initial weights are zero.
+    """
+    rounded = layer.before if layer.evidence.kind == "weight change" else layer.measured
+    size = float(rounded.pow(2).mean().sqrt())
     return noise / max(size, torch.finfo(torch.float64).tiny)
 
 
@@ -187,26 +193,33 @@ def noise_edge(noise: float, shape: tuple[int, ...]) -> float:
 
 
 def weight_decay_factor(layer: FirstLayer) -> float:
-    """Estimate ``c`` in ``final = c·initial + (a matrix of low rank)``.
+    """Estimate ``c`` in ``measured = c·reference + (a matrix of low rank)``.
 
-    The pencil ``final − λ·initial`` loses rank at ``λ = c``, so ``c`` is an eigenvalue of multiplicity equal to the
-    number of directions that training left untouched: the densest cluster of eigenvalues.
+    The pencil ``measured − λ·reference`` loses rank at ``λ = c``, so ``c`` is an eigenvalue of multiplicity equal to
+    the number of directions that training left untouched: the densest cluster of eigenvalues.
     """
-    units, values = layer.before.shape
+    units, values = layer.reference.shape
     size = min(units, layer.input_size, PENCIL_SIZE)  # without the bias: one that starts at zero adds no rank
     generator = torch.Generator().manual_seed(0)
     # A random compression preserves the loss of rank and makes the eigenvalue problem small.
-    left = torch.randn(size, units, generator=generator, dtype=torch.float64).to(layer.before.device)
-    right = torch.randn(values, size, generator=generator, dtype=torch.float64).to(layer.before.device)
-    before, after = left @ layer.before @ right, left @ layer.after @ right
-    pencil, is_singular = torch.linalg.solve_ex(before, after)
-    if bool(is_singular) or not bool(pencil.isfinite().all()):  # initial weights of zero, which decay does not change
-        return 1.0
+    left = torch.randn(size, units, generator=generator, dtype=torch.float64).to(layer.reference.device)
+    right = torch.randn(values, size, generator=generator, dtype=torch.float64).to(layer.reference.device)
+    reference, measured = left @ layer.reference @ right, left @ layer.measured @ right
+    # Eigenvalues are of order one for weights; those of a gradient are brought there.
+    scale = 1.0 if layer.evidence.kind == "weight change" else _norm_ratio(measured, reference)
+    pencil, is_singular = torch.linalg.solve_ex(reference, measured / scale)
+    if bool(is_singular) or not bool(pencil.isfinite().all()):  # a reference of zero, of which decay leaves nothing
+        return layer.evidence.factor
     eigenvalues = torch.linalg.eigvals(pencil).cpu()
     real = eigenvalues.real[eigenvalues.imag.abs() < 1e-2].sort().values
     if len(real) < 8:
-        return 1.0
+        return layer.evidence.factor
     cluster = max(4, len(real) // 8)
     spans = real[cluster:] - real[:-cluster]
     densest = int(spans.argmin())
-    return float(real[densest : densest + cluster].median())
+    return scale * float(real[densest : densest + cluster].median())
+
+
+def _norm_ratio(one: Tensor, other: Tensor) -> float:
+    tiny = torch.finfo(torch.float64).tiny
+    return max(float(one.norm()), tiny) / max(float(other.norm()), tiny)

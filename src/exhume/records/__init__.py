@@ -11,6 +11,7 @@ from exhume.records.calibration import Calibration, Level
 from exhume.records.comparison import Comparison
 from exhume.records.dataset import Dataset, Split
 from exhume.records.evaluation import Evaluation
+from exhume.records.optimiser_state import OptimiserState
 from exhume.records.public_training import PublicTraining
 from exhume.records.reconstruction import Outcome, Reconstruction
 from exhume.records.victim import Victim
@@ -27,6 +28,7 @@ __all__ = [
     "Dataset",
     "Evaluation",
     "Level",
+    "OptimiserState",
     "Outcome",
     "Price",
     "PublicTraining",

@@ -13,14 +13,18 @@ from torch import Tensor, nn
 from exhume.core.errors import RecordError
 from exhume.core.storage import add_prefix, load_bundle, save_bundle, select_prefix
 from exhume.models.architecture import Architecture
+from exhume.records.optimiser_state import OptimiserState, read_state
 from exhume.records.public_training import SECRETS, PublicTraining
 from exhume.records.record import Bounds, Record, check_bounds, drop_none, read_bounds, refuse_misfits
-from exhume.records.weights import Weights, check_weights, count_outputs, weight_shapes
+from exhume.records.weights import Weights, check_gradient, check_weights, count_outputs, weight_shapes
 
 if TYPE_CHECKING:
-    Facts: TypeAlias = PublicTraining  # what a view holds after its constructor converted a mapping
+    # What a view holds after its constructor converted a mapping.
+    Facts: TypeAlias = PublicTraining
+    State: TypeAlias = OptimiserState
 else:
     Facts = PublicTraining | Mapping[str, Any]
+    State = OptimiserState | Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -28,12 +32,18 @@ class AttackerView(Record):
     """Everything the attacker holds, and nothing else: no training input, no label, no seed.
 
     Bring your own model with ``AttackerView(model=module, initial=state_dict, final=state_dict,
-    input_shape=(1, 28, 28), bounds=(0, 1))``. The weights inside ``model`` are never read.
+    input_shape=(1, 28, 28), bounds=(0, 1))``. The weights inside ``model`` are never read. What an attacker holds
+    besides the final weights is optional: initial weights, a gradient, the state of an optimiser.
     """
 
     model: nn.Module = field(compare=False)
     final: Weights
+    """The weights that were released, at which the gradient was taken or the optimiser's state was saved."""
     initial: Weights | None = None
+    gradient: Weights | None = None
+    """The gradient of the loss on one batch, by parameter name, as a mean or a sum; frozen parameters may be absent."""
+    optimiser_state: State | None = None
+    """What an optimiser remembers of its last gradients, by parameter name, such as Adam's ``exp_avg``."""
     input_shape: tuple[int, ...]
     bounds: Bounds | None = (0.0, 1.0)
     """The range of an input value before ``offset`` is subtracted; part of a model's published interface."""
@@ -57,6 +67,11 @@ class AttackerView(Record):
         for when, weights in (("final", self.final), ("initial", self.initial)):
             if weights is not None:
                 check_weights(weights, expected, when)
+        if self.gradient is not None:
+            check_gradient(self.gradient, expected, "gradient")
+        if self.optimiser_state is not None:
+            object.__setattr__(self, "optimiser_state", read_state(self.optimiser_state))
+            check_gradient(self.optimiser_state.first_moment, expected, "optimiser state")
 
     @property
     def input_size(self) -> int:
@@ -96,18 +111,22 @@ class AttackerView(Record):
 
     def to(self, device: str | torch.device) -> "AttackerView":
         """Return the same view with its weights on ``device``; the view itself where they are there already."""
-        final = _move(self.final, device)
-        initial = None if self.initial is None else _move(self.initial, device)
-        offset = None if self.offset is None else self.offset.to(device)
-        if final is self.final and initial is self.initial and offset is self.offset:
-            return self
-        return replace(self, final=final, initial=initial, offset=offset)
+        moved: dict[str, Any] = {"final": _move(self.final, device)}
+        for name in ("initial", "gradient"):
+            weights = getattr(self, name)
+            moved[name] = None if weights is None else _move(weights, device)
+        state = self.optimiser_state
+        if state is not None:
+            moment = _move(state.first_moment, device)
+            moved["optimiser_state"] = state if moment is state.first_moment else state.with_moment(moment)
+        moved["offset"] = None if self.offset is None else self.offset.to(device)
+        return self if all(value is getattr(self, name) for name, value in moved.items()) else replace(self, **moved)
 
     def save(self, path: Path | str) -> None:
         """Save as one file; only a view of a model that exhume built can be saved."""
         if self.architecture is None:
             raise RecordError("A view of your own module cannot be saved; save its weights and rebuild the view.")
-        tensors = pack_weights(self.final, self.initial, self.offset)
+        tensors = pack_weights(self.final, self.initial, self.offset, self.gradient, self.optimiser_state)
         outputs = count_outputs(self.model, self.input_shape)
         values = {
             "architecture": self.architecture.describe(),
@@ -116,7 +135,7 @@ class AttackerView(Record):
             "bounds": self.bounds,
             "linearised": self.linearised,
             "training": self.training.facts(),
-        }
+        } | describe_state(self.optimiser_state)
         save_bundle(Path(path), "view", values, tensors)
 
     @classmethod
@@ -135,15 +154,35 @@ def _move(weights: Weights, device: str | torch.device) -> Weights:
     return moved if any(moved[name] is not weights[name] for name in weights) else weights
 
 
-def pack_weights(final: Weights, initial: Weights | None, offset: Tensor | None) -> dict[str, Tensor]:
+def pack_weights(
+    final: Weights,
+    initial: Weights | None,
+    offset: Tensor | None,
+    gradient: Weights | None = None,
+    state: OptimiserState | None = None,
+) -> dict[str, Tensor]:
     """Return the tensors of a saved network by name; :func:`load_network` reads them back."""
-    return add_prefix("final", final) | add_prefix("initial", initial or {}) | drop_none(offset=offset)
+    parts = {
+        "final": final,
+        "initial": initial,
+        "gradient": gradient,
+        "optimiser_state": None if state is None else state.first_moment,
+    }
+    packed = drop_none(offset=offset)
+    for name, weights in parts.items():
+        packed |= add_prefix(name, weights or {})
+    return packed
+
+
+def describe_state(state: OptimiserState | None) -> dict[str, Any]:
+    """Return the values of a saved network that describe its optimiser's state, where it has one."""
+    return {} if state is None else {"optimiser_state": state.describe()}
 
 
 def load_network(path: Path | str, kind: str) -> dict[str, Any]:
     """Load the fields that a saved view and a saved victim share, with everything else in the file as it is."""
     values, tensors = load_bundle(Path(path), kind)
-    return values | {
+    network = values | {
         "architecture": Architecture.from_description(values["architecture"]),
         "input_shape": tuple(values["input_shape"]),
         "bounds": read_bounds(values["bounds"]),
@@ -151,3 +190,9 @@ def load_network(path: Path | str, kind: str) -> dict[str, Any]:
         "initial": select_prefix(tensors, "initial") or None,
         "final": select_prefix(tensors, "final"),
     }
+    if gradient := select_prefix(tensors, "gradient"):
+        network["gradient"] = gradient
+    if "optimiser_state" in values:
+        moment = select_prefix(tensors, "optimiser_state")
+        network["optimiser_state"] = OptimiserState(first_moment=moment, **values["optimiser_state"])
+    return network

@@ -38,6 +38,26 @@ def check_shapes(weights: Weights, expected: Mapping[str, torch.Size], when: str
             )
 
 
+def check_gradient(gradient: Weights, expected: Mapping[str, torch.Size], what: str) -> None:
+    """Raise :class:`WeightsError` unless a gradient belongs to the model and has only finite values.
+
+    Parameters may be absent: frozen ones have no gradient.
+    """
+    unknown = sorted(gradient.keys() - expected.keys())
+    if not gradient or unknown:
+        raise WeightsError(
+            f"The {what} does not belong to this model: "
+            + (f"unknown {unknown[:3]}." if unknown else "it has no parameter.")
+        )
+    for name, tensor in gradient.items():
+        if tensor.shape != expected[name]:
+            raise WeightsError(
+                f"The {what} has {name} of shape {tuple(tensor.shape)}, the model {tuple(expected[name])}."
+            )
+        if not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
+            raise WeightsError(f"The {what} holds values in {name} that are not finite numbers.")
+
+
 def count_outputs(model: nn.Module, input_shape: tuple[int, ...]) -> int:
     """Return the number of outputs of a model per input.
 

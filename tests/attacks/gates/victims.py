@@ -130,7 +130,7 @@ def mix_rows(rows, place: int = 3, other: int = 5, part: float = 0.3):
 def problem_of(view: AttackerView) -> RowProblem:
     """Return the row problem of a view."""
     subspace = clues_of(view).require_subspace()
-    ends = (view.initial, view.final)
+    ends = (subspace.layer.evidence.before, subspace.layer.evidence.after)
     return pose_problem(subspace, tuple(backward_signals(view, weights, subspace.layer) for weights in ends))
 
 

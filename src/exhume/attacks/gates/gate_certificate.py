@@ -62,10 +62,9 @@ class GateCertificate(Attack):
     def recover(self, view: AttackerView, context: RunContext) -> Reconstruction:
         """Search in rounds until every row is found or nothing new turns up, then read out and certify."""
         subspace = clues_of(view).require_subspace()
-        assert view.initial is not None
-        problem = pose_problem(
-            subspace, tuple(backward_signals(view, weights, subspace.layer) for weights in (view.initial, view.final))
-        )
+        evidence = subspace.layer.evidence
+        ends = (evidence.before, evidence.after)
+        problem = pose_problem(subspace, tuple(backward_signals(view, end, subspace.layer) for end in ends))
         search = RowSearch(
             problem=problem,
             generator=context.generator,

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from exhume.clues.evidence import Evidence, find_evidence
 from exhume.clues.search_space import SearchSpace
 from exhume.core.errors import ExhumeError
 from exhume.gradient_sums.coordinates import move_into_space
@@ -54,21 +55,22 @@ class WeightChange:
         sharpness: tuple[float, float],
         dual_unit: float = 1.0,
         balance: float = 0.0,
-        kept: float = 1.0,
+        evidence: Evidence | None = None,
+        kept: float | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> "WeightChange":
         """Pose the problem of a view, with gradients taken at ``points``.
 
-        ``kept`` is the fraction of the initial weights that weight decay left; the change is measured from there.
+        ``evidence`` is the sum of gradients to explain (None: the best that the view holds), and ``kept`` the multiple
+        of its reference to take out of it: for a weight change, the fraction of the initial weights that decay left.
         ``balance`` is the power of the first layer's metric, used where the space of its directions is known.
         """
-        assert view.initial is not None
+        evidence = evidence or find_evidence(view)[0]
         sums = gradient_sums(view, points, dtype)
-        # The change of float32 weights is small; in float64 the difference loses no digits. In the NTK parameterisation
-        # scales make weights move little and biases much; divided by its scale, every parameter counts alike.
+        # In the NTK parameterisation scales make weights move little and biases much; divided by its scale, every
+        # parameter counts alike.
         target = [
-            (view.final[name].double() - kept * view.initial[name].double()) / scale
-            for name, scale in zip(sums.names, sums.parameter_scales, strict=True)
+            evidence.change(name, kept) / scale for name, scale in zip(sums.names, sums.parameter_scales, strict=True)
         ]
         sums, target[0], metric = move_into_space(space, sums.unscaled(), target[0], balance)
         return cls(

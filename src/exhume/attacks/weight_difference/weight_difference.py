@@ -11,6 +11,7 @@ from exhume.attacks.attack import Attack
 from exhume.attacks.weight_difference.problem import WeightChange
 from exhume.attacks.weight_difference.search import Search, Stage
 from exhume.clues.clues import Clues, clues_of
+from exhume.clues.evidence import Evidence, find_evidence
 from exhume.clues.first_layer import FirstLayer
 from exhume.clues.search_space import SearchSpace
 from exhume.clues.subspace import InputSubspace
@@ -118,11 +119,20 @@ class WeightDifference(Attack):
         )
 
     def check(self, view: AttackerView) -> None:
-        """Refuse views without initial weights or change, or without a clue that the settings rely on."""
-        if view.initial is None:
-            raise Refusal("WeightDifference compares two ends of a training, and the view has no initial weights.")
-        if all(torch.equal(view.initial[name], view.final[name]) for name in view.final):
-            raise Refusal("The initial and the final weights are the same: nothing was trained.")
+        """Refuse views without a sum of gradients to explain, or without a clue that the settings rely on."""
+        evidence = self._evidence(view)
+        if not evidence.trained():
+            raise Refusal(
+                "The initial and the final weights are the same: nothing was trained."
+                if evidence.kind == "weight change"
+                else f"The {evidence.kind} is zero: there is nothing to explain."
+            )
+        missing = sorted({name for name, _ in view.model.named_parameters()} - evidence.measured.keys())
+        if missing:
+            raise Refusal(
+                f"WeightDifference explains every parameter, and the {evidence.kind} lacks {missing[0]}"
+                + (f" and {len(missing) - 1} more." if len(missing) > 1 else ".")
+            )
         if self.candidates is None or self.within_span:
             self._read(Clues.require_first_layer, view)  # the quick half; the rank is measured when the attack runs
 
@@ -167,19 +177,21 @@ class WeightDifference(Attack):
     def _plan(self, view: AttackerView) -> "_Plan":
         """Pose one problem per stage of the search."""
         candidates, subspace = self._choose_space(view)
-        stages = self._stages(view, subspace)
+        evidence = self._evidence(view) if subspace is None else subspace.layer.evidence
+        stages = self._stages(view, evidence, subspace)
         dtype = torch.float64 if self.precision == "float64" else torch.float32
         space = SearchSpace(view.input_size) if subspace is None else SearchSpace.spanned_by(subspace, dtype)
         problems = [
             WeightChange.of(
                 view,
-                _interpolate_weights(view, stage.positions),
+                _interpolate_weights(evidence, stage.positions),
                 space,
                 box_weight=self.box_weight,
                 sharpness=stage.sharpness,
                 dual_unit=1.0 / (candidates * count_outputs(view.model, view.input_shape)),
                 balance=self.balance,
-                kept=1.0 if subspace is None else subspace.layer.decay_factor,
+                evidence=evidence,
+                kept=None if subspace is None else subspace.layer.decay_factor,
                 dtype=dtype,
             )
             for stage in stages
@@ -187,11 +199,18 @@ class WeightDifference(Attack):
         posed = [replace(problem.compacted(candidates), at_once=self.at_once) for problem in problems]
         return _Plan(stages, posed, candidates, subspace)
 
-    def _stages(self, view: AttackerView, subspace: InputSubspace | None) -> tuple[Stage, ...]:
+    @staticmethod
+    def _evidence(view: AttackerView) -> Evidence:
+        """Return the sum of gradients to explain: that of the subspace where one shows, so that all clues agree."""
+        subspace = clues_of(view).subspace if len(find_evidence(view)) > 1 else None
+        return find_evidence(view)[0] if subspace is None else subspace.layer.evidence
+
+    def _stages(self, view: AttackerView, evidence: Evidence, subspace: InputSubspace | None) -> tuple[Stage, ...]:
         """Return the stages of the search, in order."""
         named = {"initial": (0.0,), "final": (1.0,), "midpoint": (0.5,), "both": (0.0, 1.0)}
         named["auto"] = named["initial" if view.linearised else "both"]
         positions = named[self.features] if isinstance(self.features, str) else self.features
+        positions = positions[-1:] if evidence.is_local else positions  # all points are the same
         sharpness = self.sharpness or (LINEARISED_SHARPNESS if view.linearised else SHARPNESS)
         is_crowded = subspace is not None and len(subspace.layer.after) < CROWDED * subspace.rank
         midway = self.midway if self.midway is not None else 0.5 * is_crowded
@@ -277,14 +296,12 @@ class _Plan(NamedTuple):
         return self.candidates if self.subspace is None else self.subspace.rank
 
 
-def _interpolate_weights(view: AttackerView, positions: Sequence[float]) -> list[Weights]:
-    """Return the weights at positions on the straight line from the initial (0) to the final ones (1)."""
-    initial = view.initial
-    assert initial is not None
+def _interpolate_weights(evidence: Evidence, positions: Sequence[float]) -> list[Weights]:
+    """Return the weights at positions on the straight line from the first (0) to the last step (1) of a sum."""
     return [
         {
-            name: torch.lerp(initial[name], final, position) if final.is_floating_point() else final
-            for name, final in view.final.items()
+            name: torch.lerp(evidence.before[name], after, position) if after.is_floating_point() else after
+            for name, after in evidence.after.items()
         }
         for position in positions
     ]
