@@ -17,6 +17,7 @@ from exhume.attacks import (
     InfiniteWidth,
     MaxMargin,
     Restarted,
+    SimulatedTraining,
     Stationarity,
     WeightDifference,
 )
@@ -71,6 +72,9 @@ CASES = {
     "bilevel": ContractCase(attack=Bilevel(candidates=SIZE, weight_decay=1e-2, lower_steps=3, steps=12)),
     "bilevel, stationary": ContractCase(
         attack=Bilevel(candidates=SIZE, weight_decay=1e-2, lower="stationary", precision="float32", steps=30)
+    ),
+    "simulated training": ContractCase(
+        attack=SimulatedTraining(candidates=SIZE, simulated_steps=2, steps=10, norm_weight=0.0), needs_initial=True
     ),
     "combined": ContractCase(
         attack=Combined(attacks=(QUICK, MaxMargin(trials=1, restarts=1, steps=20))),

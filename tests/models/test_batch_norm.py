@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from exhume.models.batch_norm import batch_norms, statistics_changed, with_batch_statistics
+from exhume.models.batch_norm import batch_norms, record_statistics, statistics_changed, with_batch_statistics
 from exhume.models.resnet import ResNet
 
 
@@ -39,3 +39,19 @@ def test_running_statistics_show_in_which_mode_a_network_was_trained(network):
     network.train()(INPUTS)
     assert statistics_changed(network, initial, network.state_dict())
     assert not statistics_changed(nn.Linear(2, 1), {}, {})
+
+
+def test_recorded_statistics_are_what_a_step_remembers(network):
+    layers = list(batch_norms(network))
+    with record_statistics(with_batch_statistics(network), layers) as nothing_ran:
+        pass
+    assert not nothing_ran
+    function = with_batch_statistics(network)
+    with record_statistics(function, layers) as recorded:
+        function(INPUTS)
+    function(2 * INPUTS)  # after the context, nothing is recorded
+    for layer in batch_norms(network).values():
+        layer.momentum = 1.0
+    network.train()(INPUTS)
+    for name, layer in batch_norms(network).items():
+        assert torch.allclose(recorded[name], torch.cat([layer.running_mean, layer.running_var]), rtol=1e-4, atol=1e-6)

@@ -6,7 +6,7 @@ import torch
 from exhume.core.checkpoint import Checkpoint
 from exhume.core.errors import ExhumeError
 from exhume.optimise import Adam, minimise, minimise_together
-from exhume.optimise.loop import INSPECTION_STEPS
+from exhume.optimise.adam import INSPECTION_STEPS
 from exhume.records import Outcome
 from tests.optimise.quadratics import DOUBLE, TARGETS, quadratic, quadratics, start, starts
 

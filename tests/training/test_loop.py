@@ -8,6 +8,7 @@ from torch import nn
 
 from exhume.core.errors import ExhumeError
 from exhume.models.mlp import MLP
+from exhume.models.resnet import ResNet
 from exhume.training import Training, train
 from exhume.training.loop import TrainingLoop
 from exhume.training.losses import LOSSES
@@ -138,3 +139,15 @@ def test_measuring_the_loss_leaves_running_statistics_alone():
     loop.measure_loss()
     assert all(torch.equal(before[name], value) for name, value in network.named_buffers())
     assert network.training
+
+
+def test_running_statistics_take_as_many_steps_as_weights(tmp_path):
+    model = ResNet(channels=2, blocks=(1,))
+    settings = {"model": model, "steps": 3, "lr": 0.1, "stop_loss": 0.0, "device": "cpu"}
+    whole = train(BINARY, **settings)
+    assert int(whole.final["normalisation.num_batches_tracked"]) == 3
+    path = tmp_path / "state.safetensors"
+    with pytest.raises(StopHereError):
+        train(BINARY, checkpoint=path, progress=interrupt_at(0), **settings)
+    assert have_same_weights(whole, train(BINARY, checkpoint=path, **settings))
+    assert have_same_weights(whole, train(BINARY, checkpoint=path, **settings)), "a finished training stays as it is"

@@ -6,6 +6,7 @@ from exhume.attacks.combined import Combined
 from exhume.attacks.gates.gate_certificate import GateCertificate
 from exhume.attacks.infinite_width import InfiniteWidth
 from exhume.attacks.restarts import Restarted, run_together
+from exhume.attacks.simulated_training import SimulatedTraining
 from exhume.attacks.stationarity import Stationarity
 from exhume.attacks.stationarity.max_margin import MaxMargin
 from exhume.attacks.weight_difference import WeightDifference
@@ -18,6 +19,7 @@ __all__ = [
     "InfiniteWidth",
     "MaxMargin",
     "Restarted",
+    "SimulatedTraining",
     "Stationarity",
     "WeightDifference",
     "run_together",

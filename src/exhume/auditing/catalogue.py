@@ -35,6 +35,9 @@ CATALOGUE: dict[str, Entry] = {
     "stationarity": Entry(3, (), (caveats.no_weight_decay, *caveats.COMMON)),
     "max-margin": Entry(4, (), (caveats.not_a_margin_loss, *caveats.COMMON)),
     "bilevel": Entry(5, (), (caveats.start_decides, *caveats.COMMON)),
+    "simulated-training": Entry(
+        6, (), (caveats.unknown_batches, caveats.noisy_training, caveats.augmented, caveats.dropout, caveats.coarse)
+    ),
 }
 UNLISTED = Entry(9, (), caveats.COMMON)
 """The entry of attacks without one of their own: they run last."""

@@ -93,6 +93,12 @@ def start_decides(clues: Clues) -> str | None:
     return "Other inputs may explain the weights as well: the result stays near the starting point and proves nothing."
 
 
+def unknown_batches(clues: Clues) -> str | None:
+    """The training took mini-batches, whose order is not public."""
+    size = clues.view.training.batch_size
+    return f"Trained in mini-batches of {size}; the attack trains on all candidates at once." if size else None
+
+
 def rescaling_optimiser(clues: Clues) -> str | None:
     """The optimiser hides the low rank of gradients."""
     optimiser = clues.known("optimiser")
@@ -117,7 +123,9 @@ def augmented(clues: Clues) -> str | None:
 def batch_norm(clues: Clues) -> str | None:
     """Batch normalisation mixes the examples of a batch."""
     return (
-        "Batch normalisation mixes the examples of a batch, which no attack models." if clues.has_batch_norm else None
+        "Batch normalisation mixes the examples of a batch, which this attack does not model."
+        if clues.has_batch_norm
+        else None
     )
 
 

@@ -1,11 +1,16 @@
 """Batch normalisation as a training uses it: normalised by the batch, without memory."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+STATISTICS = ("running_mean", "running_var")
+"""Buffers that hold the running statistics of a layer."""
 
 
 def batch_norms(model: nn.Module) -> dict[str, _BatchNorm]:
@@ -35,5 +40,28 @@ def with_batch_statistics(model: nn.Module) -> nn.Module:
 
 def statistics_changed(model: nn.Module, initial: Mapping[str, Tensor], final: Mapping[str, Tensor]) -> bool:
     """Return whether a training changed any running statistics, which shows that it normalised by batches."""
-    names = [f"{name}.{kind}" for name in batch_norms(model) for kind in ("running_mean", "running_var")]
-    return any(not torch.equal(initial[name.removeprefix(".")], final[name.removeprefix(".")]) for name in names)
+    names = [f"{name}.{kind}".removeprefix(".") for name in batch_norms(model) for kind in STATISTICS]
+    return any(not torch.equal(initial[name], final[name]) for name in names)
+
+
+@contextmanager
+def record_statistics(model: nn.Module, layers: Sequence[str]) -> Iterator[dict[str, Float[Tensor, " statistic"]]]:
+    """Record the batch statistics of named layers during a forward pass: means, then variances without bias.
+
+    These are what a step of a training adds to the running statistics.
+    """
+    recorded: dict[str, Tensor] = {}
+
+    def recorder(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        def record(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            others = [dimension for dimension in range(inputs[0].ndim) if dimension != 1]
+            recorded[name] = torch.cat([inputs[0].mean(others), inputs[0].var(others)])
+
+        return record
+
+    handles = [model.get_submodule(name).register_forward_pre_hook(recorder(name)) for name in layers]
+    try:
+        yield recorded
+    finally:
+        for handle in handles:
+            handle.remove()

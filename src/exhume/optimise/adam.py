@@ -14,6 +14,9 @@ LearningRate = PositiveFloat | Tensor
 """Step size of one variable: a number for all runs, or a tensor with one number per run."""
 Share = Annotated[float, Field(ge=0, le=1)]
 
+INSPECTION_STEPS = 25
+"""Default number of steps between two inspections: rare enough that a GPU hardly waits for quick steps."""
+
 
 @settings
 class Adam:
@@ -30,6 +33,9 @@ class Adam:
     """Values up to this fraction of the objective's scale count as converged."""
     patience: NonNegativeInt = 0
     """Number of steps without a decrease of the lowest value by a thousandth after which a run stops; 0: never stop."""
+    inspection_steps: PositiveInt = INSPECTION_STEPS
+    """Number of steps between two inspections, which report progress and find the end of a run. An inspection reads
+    values back, for which a GPU has to wait; where a step takes long, inspect after each."""
     coarse_share: Share = 0.0
     """Fraction of the steps, the first ones, in coarse precision: a GPU rounds the factors of float32 products to TF32,
     and the coarse objective, where there is one, replaces the exact one. In all other steps TF32 is off."""

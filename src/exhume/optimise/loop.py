@@ -21,9 +21,6 @@ from exhume.optimise.stepping import stepper
 Objective = Callable[[Variables, Float[Tensor, ""]], tuple[Float[Tensor, ""], Variables]]
 """Map the variables and the elapsed fraction of the steps (0 to 1, on the device) to the value and the gradients."""
 
-INSPECTION_STEPS = 25
-"""Steps between two inspections. An inspection reads values back, for which a GPU has to wait."""
-
 
 def minimise(
     objective: Objective,
@@ -117,5 +114,5 @@ def minimise_together(
 
 def _steps_to_next_inspection(taken: int, adam: Adam) -> int:
     """Return the number of steps to take now; the precision changes only at inspections."""
-    stops = (taken + INSPECTION_STEPS, adam.steps, adam.coarse_steps)
+    stops = (taken + adam.inspection_steps, adam.steps, adam.coarse_steps)
     return min(stop for stop in stops if stop > taken) - taken

@@ -30,19 +30,22 @@ class _Stepper:
     def __init__(self, runs: Runs) -> None:
         self.runs, self.is_coarse = runs, runs.is_coarse
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.warmed = 0
         self.is_recordable = runs.step.is_cuda
 
     def __call__(self, steps: int) -> None:
         runs = self.runs
         if runs.is_coarse is not self.is_coarse:  # a graph keeps the precision it was recorded in
             self.is_coarse, self.graph, self.is_recordable = runs.is_coarse, None, runs.step.is_cuda
+            self.warmed = 0
         with tf32_products(self.is_coarse):
-            for number in range(steps):
-                if self.is_recordable and self.graph is None and number == WARM_UP_STEPS:
+            for _ in range(steps):
+                if self.is_recordable and self.graph is None and self.warmed == WARM_UP_STEPS:
                     self.graph = _record(runs)
                     self.is_recordable = self.graph is not None
                 if self.graph is None:
                     runs.take_step()
+                    self.warmed += 1
                 else:
                     self.graph.replay()
         runs.taken += steps

@@ -33,6 +33,8 @@ class PublicTraining:
     lr: Number | None = None
     momentum: Number | None = None
     batch_size: PositiveInt | None = None
+    training_size: PositiveInt | None = None
+    """Number of training examples."""
     weight_decay: Number | None = None
     steps: Number | None = None
     epochs: Number | None = None

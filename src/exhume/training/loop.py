@@ -49,6 +49,9 @@ class TrainingLoop:
     order: Tensor | None = field(init=False, default=None)
     order_state: Tensor = field(init=False)
     """State of the generator before it drew the current order; a resumed training draws the same order from it."""
+    buffers: dict[str, Tensor] = field(init=False, default_factory=dict)
+    """Buffers before the forward pass of the current step, which changes running statistics: a training that ends or
+    pauses at a step has not taken it."""
     initial: dict[str, Tensor] = field(init=False)
     initial_order: Tensor = field(init=False)
 
@@ -72,6 +75,7 @@ class TrainingLoop:
         total = self.settings.steps or 0
         while True:
             inputs, targets = self.next_batch()
+            self.buffers = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
             value = self.objective(self.network(inputs), targets)
             end = None
             if self.is_check_due():
@@ -93,6 +97,7 @@ class TrainingLoop:
                         checkpoint.save(*self.pack())
                     raise
             if end is not None:
+                self.network.load_state_dict(self.buffers, strict=False)
                 return end
             self.optimiser.zero_grad()
             torch.autograd.backward(value)
@@ -176,7 +181,8 @@ class TrainingLoop:
         counts = {name: getattr(self, name) for name in ("step", "best_step", "seconds", "retries")}
         # As a tensor: losses may be infinite, which JSON cannot hold.
         losses = torch.tensor([self.first, self.loss, self.best], dtype=torch.float64)
-        tensors = {"losses": losses, "order": self.order_state} | add_prefix("network", self.network.state_dict())
+        network = self.network.state_dict() | self.buffers
+        tensors = {"losses": losses, "order": self.order_state} | add_prefix("network", network)
         for number, state in self.optimiser.state_dict()["state"].items():
             memory = {name: torch.as_tensor(value) for name, value in state.items() if value is not None}
             tensors |= add_prefix(f"optimiser/{number}", memory)

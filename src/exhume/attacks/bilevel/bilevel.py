@@ -10,20 +10,21 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from exhume.attacks.attack import Attack
-from exhume.attacks.bilevel.hypergradients import (
-    Flat,
-    Implicit,
-    Inputs,
-    LowerLevel,
-    TrainingProblem,
-    Unrolled,
-    one_step,
-)
 from exhume.attacks.bilevel.starts import Start, start_from
 from exhume.clues.known_loss import UserLoss, balanced_labels, encode_targets, resolve_loss, with_stable_repr
 from exhume.core.errors import ExhumeError, Refusal
 from exhume.core.run_context import RunContext
 from exhume.core.settings import settings
+from exhume.hypergradients import (
+    Flat,
+    Implicit,
+    Inputs,
+    LowerLevel,
+    MomentumRule,
+    TrainingProblem,
+    Unrolled,
+    one_step,
+)
 from exhume.models.structure import dense_stack
 from exhume.optimise import Adam, Decay, Minimum, Variables, minimise
 from exhume.optimise.box import Box
@@ -166,7 +167,7 @@ class Bilevel(Attack):
             loss = problem.loss if isinstance(problem.loss, Loss) else LOSSES["mse"]
             shaped = inputs.reshape(len(inputs), *view.input_shape)
             rate = 0.5 / (sharpness(problem.model, shaped, loss) + problem.weight_decay)
-        return Unrolled(steps=self.lower_steps, rate=rate, momentum=self.lower_momentum)
+        return Unrolled(steps=self.lower_steps, rate=rate, rule=MomentumRule(momentum=self.lower_momentum))
 
     def _loss(self, view: AttackerView) -> Loss | UserLoss:
         loss = resolve_loss(self.loss, view)

@@ -11,13 +11,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from exhume.attacks.bilevel.bilevel import Bilevel, Match
-from exhume.attacks.bilevel.hypergradients import Implicit, Inputs, LowerLevel, TrainingProblem
 from exhume.attacks.bilevel.starts import Images, Mixture, Noise, Start, another_partition, ground_truth
 from exhume.clues.known_loss import balanced_labels
 from exhume.core.devices import resolve_device
 from exhume.core.storage import add_prefix, select_prefix
 from exhume.evaluation.consensus import are_true, nearest_squares
 from exhume.evaluation.distances import UnitScale
+from exhume.hypergradients import Implicit, Inputs, LowerLevel, TrainingProblem
 from exhume.models.mlp import MLP
 from exhume.records import AttackerView, Dataset, PublicTraining
 from exhume.studies.study import StudyRun, slug
