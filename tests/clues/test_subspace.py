@@ -1,16 +1,28 @@
 """The input subspace: the rank is the training set size, the column space contains the inputs, noise is measured."""
 
+import copy
 from dataclasses import replace
 
 import pytest
 import torch
+from sklearn.datasets import load_breast_cancer
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from torch import nn
 
 from exhume.clues.clues import clues_of
-from exhume.clues.subspace import CLEAR_GAP, noise_edge, noise_floor, weight_decay_factor
+from exhume.clues.subspace import CLEAR_GAP, _has_distinct_units, noise_edge, noise_floor, weight_decay_factor
 from exhume.core.errors import Refusal
 from exhume.models.mlp import MLP
+from exhume.records import AttackerView
 from exhume.training import Training
-from tests.attacks.gates.victims import draw, view_of, with_constant, with_final
+from tests.attacks.gates.victims import (
+    build_seeded,
+    draw,
+    train_by_plain_loop,
+    view_of,
+    with_constant,
+    with_final,
+)
 
 
 @pytest.mark.parametrize("size", [2, 6, 12, 20])
@@ -141,3 +153,76 @@ class TestRefusals:
 
         with pytest.raises(Refusal, match="no visible rank"):
             clues_of(with_final(view_of(draw(size=12)), to_int8)).require_subspace()
+
+
+class TestSizesThatTheRankDoesNotTell:
+    """Ranks that are smaller than the training set, or unrelated to it, are never stated as its size."""
+
+    @pytest.mark.parametrize("size", [20, 60])
+    @pytest.mark.parametrize(("scaling", "width"), [("standard", 16), ("minmax", 64), ("none", 64), ("none", 256)])
+    def test_a_table_whose_spectrum_decays(self, scaling, width, size):
+        view = table_view(scaling, size=size, width=width)
+        try:
+            subspace = clues_of(view).require_subspace()
+        except Refusal:
+            return
+        assert subspace.rank <= size
+        assert subspace.is_clear == (subspace.rank == size)
+
+    def test_a_table_that_shows_its_size(self):
+        subspace = clues_of(table_view("standard", size=20, width=64)).require_subspace()
+        assert (subspace.rank, subspace.doubt) == (20, None)
+
+    def test_large_inputs_that_put_the_units_into_few_groups(self):
+        subspace = clues_of(table_view("none", size=20, width=64, lr=0.01, steps=400)).require_subspace()
+        assert subspace.gap > CLEAR_GAP
+        assert subspace.rank < 20
+        assert not subspace.is_clear
+        assert subspace.describe()["training_size_doubt"]
+
+    def test_a_merged_adapter(self):
+        view = adapted_view(rank=4, size=10)
+        subspace = clues_of(view).require_subspace()
+        assert subspace.rank == 4
+        assert subspace.gap > 100
+        assert subspace.doubt is not None
+        assert "adapter" in subspace.doubt
+        assert subspace.size_estimate is None
+        assert "training_size_estimate" not in subspace.describe()
+
+    def test_units_that_respond_alike_limit_the_rank(self):
+        generator = torch.Generator().manual_seed(0)
+        groups = torch.linalg.qr(torch.randn(6, 6, generator=generator, dtype=torch.float64)).Q
+        assert not _has_distinct_units(groups.repeat(1, 8))
+        assert _has_distinct_units(torch.randn(6, 48, generator=generator, dtype=torch.float64))
+        assert _has_distinct_units(torch.ones(1, 5, dtype=torch.float64))
+
+
+def table_view(scaling: str, *, size: int, width: int, lr: float = 0.05, steps: int = 300) -> AttackerView:
+    """Train on the breast-cancer table of scikit-learn by a plain loop; ``none`` leaves values up to 4 254."""
+    bunch = load_breast_cancer()
+    scaler = {"standard": StandardScaler, "minmax": MinMaxScaler}.get(scaling)
+    values = bunch.data if scaler is None else scaler().fit_transform(bunch.data)
+    inputs, targets = torch.from_numpy(values[:size]).float(), torch.from_numpy(bunch.target[:size]).float()[:, None]
+    model = build_seeded(lambda: nn.Sequential(nn.Linear(30, width), nn.ReLU(), nn.Linear(width, 1)))
+    loss = nn.functional.binary_cross_entropy_with_logits
+    initial, final = train_by_plain_loop(model, inputs, targets, loss=loss, lr=lr, steps=steps)
+    return AttackerView(model=model, initial=initial, final=final, input_shape=(30,), bounds=None)
+
+
+def adapted_view(rank: int, size: int) -> AttackerView:
+    """Merge a low-rank adapter of the first layer, trained on ``size`` digits, into the weights of a network."""
+    data = draw(size=size)
+    inputs, targets = data.train.inputs.flatten(1), data.train.labels.float()[:, None]
+    network = build_seeded(lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 1)))
+    down = nn.Parameter(torch.randn(rank, 64, generator=torch.Generator().manual_seed(1)) / 8)
+    up = nn.Parameter(torch.zeros(96, rank))
+    initial = copy.deepcopy(network.state_dict())
+    optimiser = torch.optim.SGD([down, up], lr=0.05)
+    for _ in range(200):
+        optimiser.zero_grad()
+        weights = initial | {"1.weight": initial["1.weight"] + up @ down}
+        torch.func.functional_call(network, weights, (inputs,)).sub(targets).square().mean().backward()
+        optimiser.step()
+    final = initial | {"1.weight": (initial["1.weight"] + up @ down).detach()}
+    return AttackerView(model=network, initial=initial, final=final, input_shape=data.input_shape)

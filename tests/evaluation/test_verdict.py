@@ -117,10 +117,10 @@ def test_proofs_of_examples_that_were_not_given_are_not_called_false():
     proven = make_found(
         data.train.inputs,
         certified=torch.ones(SIZE, dtype=torch.bool),
-        diagnostics={"training_size_estimate": SIZE},
+        diagnostics={"training_size_estimate": SIZE, "training_size_is_clear": True},
     )
     assert "given" not in verdict(evaluate(proven, data)).detail
     half = replace(data, train=Split(inputs=data.train.inputs[:4], labels=data.train.labels[:4]))
     result = verdict(evaluate(proven, half))
     assert result.sentence == "4 of 4 training images were recovered exactly, each with a proof."
-    assert f"suggest {SIZE} training images, and 4 were given" in result.detail
+    assert f"show {SIZE} training images, and 4 were given" in result.detail

@@ -91,8 +91,8 @@ def join_reconstructions(found: list[Reconstruction], summaries: dict[str, str])
 
     order = join("certified").int().argsort(descending=True, stable=True)
     best = min(found, key=lambda one: BEST_FIRST.index(one.outcome))
-    estimates = [
-        one.diagnostics["training_size_estimate"] for one in found if "training_size_estimate" in one.diagnostics
+    sizes = [
+        {name: value for name, value in one.diagnostics.items() if name.startswith("training_size_")} for one in found
     ]
     return replace(
         best,
@@ -102,5 +102,5 @@ def join_reconstructions(found: list[Reconstruction], summaries: dict[str, str])
         duals=None,
         p_values=None,
         message=" ".join(f"{name}: {message}" for name, message in summaries.items()),
-        diagnostics={"attacks": summaries, **({"training_size_estimate": estimates[0]} if estimates else {})},
+        diagnostics={"attacks": summaries, **next((size for size in sizes if size), {})},
     )

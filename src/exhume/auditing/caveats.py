@@ -45,10 +45,12 @@ def nearly_full(clues: Clues) -> str | None:
 
 
 def unclear_count(clues: Clues) -> str | None:
-    """The number of training examples is an estimate."""
+    """The rank of the weight change is not the number of training examples."""
     if clues.subspace is None or clues.subspace.is_clear:
         return None
-    return "The singular values show no clear gap, so the number of training inputs is an estimate."
+    rank, doubt, estimate = clues.subspace.rank, clues.subspace.doubt, clues.subspace.size_estimate
+    known = "only a lower bound of" if estimate is not None else "not necessarily"
+    return f"The rank of the weight change, {rank}, is {known} the number of training inputs: {doubt}."
 
 
 def only_features(clues: Clues) -> str | None:

@@ -38,6 +38,9 @@ class FirstLayer:
     reads_input: bool
     """Whether the layer reads the network's raw input rather than frozen features."""
     has_bias: bool
+    """Whether a bias was trained."""
+    has_frozen_bias: bool = False
+    """Whether the layer has a bias that did not change though its weights did."""
     evidence: Evidence
     """The sums of gradients of all parameters."""
     before: Float[Tensor, "unit value"]
@@ -112,6 +115,7 @@ def read_first_layer(view: AttackerView, evidence: Evidence | None = None) -> Fi
         activation=following.name if following is not None and following.kind == "activation" else None,
         reads_input=_reads_input(view, step),
         has_bias=step.layer.bias is not None and step.layer.bias in changed,
+        has_frozen_bias=step.layer.bias is not None and step.layer.bias not in changed,
         evidence=evidence,
         before=_with_bias(evidence.before, step.layer, changed),
         after=_with_bias(evidence.after, step.layer, changed),

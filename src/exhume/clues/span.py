@@ -10,14 +10,12 @@ from dataclasses import replace
 import torch
 
 from exhume.clues.first_layer import read_first_layer
-from exhume.clues.subspace import InputSubspace, decompose
+from exhume.clues.subspace import LARGEST_RANK, InputSubspace, decompose
 from exhume.core.errors import Refusal
 from exhume.records import AttackerView
 
 LEAST_VALUES = 8
 """Number of singular values below which noise cannot be estimated from them."""
-LARGEST_RANK = 0.75
-"""Largest rank, as a fraction of the number of singular values; the lowest quarter must be noise to measure it."""
 
 
 def span_of_final_weights(view: AttackerView) -> InputSubspace | None:

@@ -1,11 +1,12 @@
 """The number of inputs that trained a layer and the subspace they span, from the layer's weight change alone.
 
-The change ``Z = [ΔW; Δb] = Σ_i [x_i; 1] γ_iᵀ`` has one independent direction per training input. So the number of
-singular values above the rounding noise *is* the training set size, as long as that is below both the input size and
-the width, and every training input lies in the column space. Weight decay multiplies the initial weights by one unknown
-factor, which is estimated first.
+The change ``Z = [ΔW; Δb] = Σ_i [x_i; 1] γ_iᵀ`` has at most one independent direction per training input, and every
+training input lies in its column space. So its rank is a lower bound of the training set size. It *is* that size where
+inputs and rows are linearly independent and none is hidden in the noise; :attr:`InputSubspace.doubt` says what speaks
+against this. Weight decay multiplies the initial weights by one unknown factor, which is estimated first.
 """
 
+import functools
 import math
 from dataclasses import dataclass, replace
 
@@ -17,7 +18,25 @@ from exhume.clues.first_layer import FirstLayer
 from exhume.core.errors import Refusal
 
 CLEAR_GAP = 3.0
-"""Ratio of neighbouring singular values from which the gap is clear; rounding noise alone does not reach it."""
+"""Ratio of neighbouring singular values from which there is a gap between them; noise alone does not reach it."""
+LIKE_NOISE = 3.0
+"""Largest singular value beyond the gap, relative to the edge of independent noise, that still looks like noise; the
+signals of tables go on at 4 and more."""
+LIKE_ROUNDING = 10.0
+"""The same where the noise is as small as rounding, whose errors are not quite independent; measured up to 5.7."""
+SMALL_ROUNDING = 1e-5
+"""Noise relative to the size of a weight below which it is rounding; a training of 3 000 steps leaves up to 6e-6."""
+LARGEST_RANK = 0.75
+"""Largest rank, as a fraction of the possible rank, that can be told from a larger one: noise is measured below it."""
+UNITS_PER_DIRECTION = 2
+"""Number of units that respond differently, per direction, from which the rank counts inputs and not groups of units.
+Measured: 0.9 to 1.9 where large inputs put all units into few groups, 2.5 and more in ordinary trainings."""
+SAME_RESPONSE = 0.9
+"""Cosine of two units' parts in the rows above which they respond alike."""
+FROZEN_BIAS = "the bias did not move with the weights, as after a low-rank adapter was merged"
+"""The doubt that the rank is that of an adapter, which need not have anything to do with the number of inputs."""
+DECAY_PRECISION = 2e-6
+"""Error of an estimated weight-decay factor; a factor this near to 1 is 1."""
 ROUNDING = 1e-4
 """Largest noise, relative to the size of a weight, that rounding in a float32 training leaves. More noise without a
 clear gap comes from an optimiser that fills every direction."""
@@ -46,19 +65,52 @@ class InputSubspace:
     @property
     def gap(self) -> float:
         """The ratio of the last singular value of the subspace to the next one."""
-        following = float(self.spectrum[self.rank]) if self.rank < len(self.spectrum) else 0.0
-        return float(self.spectrum[self.rank - 1]) / max(following, torch.finfo(torch.float64).tiny)
+        return float(self.spectrum[self.rank - 1]) / max(
+            _following(self.spectrum, self.rank), torch.finfo(torch.float64).tiny
+        )
 
     @property
     def is_clear(self) -> bool:
-        """Whether noise alone cannot make the gap, so that the rank is the training set size."""
-        return self.gap >= CLEAR_GAP
+        """Whether the rank is the training set size, and not only a lower bound of it."""
+        return self.doubt is None
+
+    @functools.cached_property
+    def doubt(self) -> str | None:
+        """Why the rank may differ from the training set size; None where nothing speaks against it."""
+        if self.layer.has_frozen_bias:
+            return FROZEN_BIAS
+        steps = self.spectrum[1 : self.rank - 1] / self.spectrum[2 : self.rank]  # the first is that of the mean input
+        largest = float(steps.max()) if len(steps) else 1.0
+        limit = self.edge * _tolerance(self.noise, self.layer)
+        if self.gap < CLEAR_GAP or _following(self.spectrum, self.rank) > limit:
+            return "the singular values have no clear gap"
+        if self.gap < largest**2:  # a signal that decays this fast makes such a gap where it drowns in the noise
+            return "the singular values decay so fast that further ones may be lost in the noise"
+        if self.rank > LARGEST_RANK * len(self.spectrum):
+            return "the rank is nearly the largest possible"
+        if not _has_distinct_units(self.rows):
+            return "few units respond differently, and their number may limit the rank"
+        return None
+
+    @property
+    def size_estimate(self) -> int | None:
+        """The training set size where the rank is clear, else a lower bound; None where the rank is no bound either."""
+        return None if self.doubt == FROZEN_BIAS else self.rank
+
+    @property
+    def edge(self) -> float:
+        """The largest singular value that independent noise makes."""
+        live = (int((side != 0).any(dim=axis).sum()) for side, axis in ((self.basis, 1), (self.rows, 0)))
+        return noise_edge(self.noise, tuple(live))
+
+    def describe_size(self) -> dict[str, float | int | bool | str | list[float]]:
+        """Return what the rank tells about the training set size as JSON values."""
+        estimate = {} if self.size_estimate is None else {"training_size_estimate": self.size_estimate}
+        return {**estimate, "training_size_is_clear": self.is_clear, "training_size_doubt": self.doubt or ""}
 
     def describe(self) -> dict[str, float | int | bool | str | list[float]]:
         """Return the rank and how it was found as JSON values."""
-        return {
-            "training_size_estimate": self.rank,
-            "training_size_is_clear": self.is_clear,
+        return self.describe_size() | {
             "singular_value_gap": min(self.gap, 1e300),
             "singular_values": [float(value) for value in self.spectrum],
             "noise_floor": self.noise,
@@ -79,7 +131,7 @@ def find_subspace(layer: FirstLayer) -> InputSubspace:
     # What weight decay leaves of the initial weights can have a gap of its own, but is far larger than rounding.
     if subspace is None or not subspace.is_clear or _relative_noise(subspace.noise, layer) > ROUNDING:
         decayed = measure_rank(replace(layer, decay_factor=weight_decay_factor(layer)))
-        if decayed is not None and (subspace is None or decayed.gap > subspace.gap):
+        if decayed is not None and (subspace is None or _certainty(decayed) > _certainty(subspace)):
             subspace = decayed
     if subspace is None:
         raise Refusal(
@@ -95,11 +147,14 @@ def measure_rank(layer: FirstLayer) -> InputSubspace | None:
     above, smaller = parts.above_noise, len(parts.spectrum)
     if above == 0 or above >= smaller - max(2, smaller // 50):
         return None
-    rank = _widest_gap(parts.spectrum, above)
-    has_gap = float(parts.spectrum[rank - 1]) >= CLEAR_GAP * float(parts.spectrum[rank])
-    if rank == above and not has_gap and _relative_noise(parts.noise, layer) > ROUNDING:
+    rank = _widest_gap(parts, _tolerance(parts.noise, layer))
+    if rank is None and _relative_noise(parts.noise, layer) > ROUNDING:
         return None
-    return parts.subspace(rank, layer)
+    return parts.subspace(above if rank is None else rank, layer)
+
+
+def _certainty(subspace: InputSubspace) -> tuple[bool, float]:
+    return subspace.is_clear, subspace.gap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,10 +171,14 @@ class Decomposition:
     noise: float
 
     @property
+    def edge(self) -> float:
+        """The largest singular value that independent noise makes."""
+        return noise_edge(self.noise, (len(self.left), self.right.shape[1]))
+
+    @property
     def above_noise(self) -> int:
         """The number of singular values that noise alone cannot make."""
-        shape = (len(self.left), self.right.shape[1])
-        return int((self.spectrum > 1.1 * noise_edge(self.noise, shape)).sum())
+        return int((self.spectrum > 1.1 * self.edge).sum())
 
     def subspace(self, rank: int, layer: FirstLayer) -> InputSubspace:
         """Return the subspace of the first ``rank`` singular vectors."""
@@ -150,13 +209,41 @@ def decompose(change: Float[Tensor, "value unit"], least_noise: float = 0.0) -> 
     return Decomposition(left=left, spectrum=spectrum, right=right, values=values, units=units, noise=noise)
 
 
-def _widest_gap(spectrum: Tensor, above: int) -> int:
-    """Return the rank at the widest gap among the singular values above the noise; ``above`` without a clear gap."""
+def _widest_gap(parts: Decomposition, tolerance: float) -> int | None:
+    """Return the rank at the widest gap that ends in the noise; None without one.
+
+    A gap between two signals tells nothing about their number: a few directions that all inputs share stand out too.
+    """
+    spectrum, above = parts.spectrum, parts.above_noise
     following = spectrum[1 : above + 1].clamp(min=torch.finfo(torch.float64).tiny)
-    ratios = spectrum[:above] / following
-    # The mean of uncentred inputs makes a gap after the first value that is unrelated to their number.
-    widest = int(ratios[1:].argmax()) + 1 if above > 1 else 0
-    return widest + 1 if float(ratios[widest]) >= CLEAR_GAP else above
+    ratios = torch.where(following <= tolerance * parts.edge, spectrum[:above] / following, 0.0)
+    widest = int(ratios.argmax())
+    return widest + 1 if float(ratios[widest]) >= CLEAR_GAP else None
+
+
+def _tolerance(noise: float, layer: FirstLayer) -> float:
+    """Return up to which multiple of the edge of independent noise a singular value looks like noise."""
+    return LIKE_ROUNDING if _relative_noise(noise, layer) < SMALL_ROUNDING else LIKE_NOISE
+
+
+def _following(spectrum: Tensor, rank: int) -> float:
+    return float(spectrum[rank]) if rank < len(spectrum) else 0.0
+
+
+def _has_distinct_units(rows: Float[Tensor, "rank unit"]) -> bool:
+    """Return whether units respond in clearly more ways than there are directions.
+
+    Units that respond alike have parallel columns, and a matrix with few distinct columns has no higher rank. ``r``
+    inputs open at most ``2^r − 1`` sets of gates.
+    """
+    norms = rows.norm(dim=0)
+    columns = rows[:, norms > 0] / norms[norms > 0]
+    needed = min(UNITS_PER_DIRECTION * len(rows), 2 ** min(len(rows), 30) - 1)
+    for _ in range(needed - 1):
+        if columns.shape[1] == 0:
+            return False
+        columns = columns[:, (columns[:, 0] @ columns).abs() < SAME_RESPONSE]
+    return bool(columns.shape[1])
 
 
 def _relative_noise(noise: float, layer: FirstLayer) -> float:
@@ -217,7 +304,8 @@ def weight_decay_factor(layer: FirstLayer) -> float:
     cluster = max(4, len(real) // 8)
     spans = real[cluster:] - real[:-cluster]
     densest = int(spans.argmin())
-    return scale * float(real[densest : densest + cluster].median())
+    factor, unchanged = scale * float(real[densest : densest + cluster].median()), layer.evidence.factor
+    return factor if abs(factor - unchanged) > DECAY_PRECISION * scale else unchanged
 
 
 def _norm_ratio(one: Tensor, other: Tensor) -> float:

@@ -74,10 +74,20 @@ NOTHING_BEYOND_CHANCE = (
 )
 
 
+def describe_size(evaluation: Evaluation) -> str:
+    """State the number of training inputs that the weights show, without a full stop; empty where they show none."""
+    estimate = evaluation.training_size_estimate
+    if estimate is None:
+        return ""
+    if evaluation.training_size_is_clear:
+        return f"The weights show {_training(estimate, evaluation)}"
+    doubt = evaluation.found.diagnostics.get("training_size_doubt")
+    return f"The weights show at least {_training(estimate, evaluation)}" + (f" ({doubt})" if doubt else "")
+
+
 def _without_data(evaluation: Evaluation) -> Verdict:
     candidates = len(evaluation.found)
-    estimate = evaluation.training_size_estimate
-    size = "" if estimate is None else f" The weights suggest {_training(estimate, evaluation)}."
+    size = "" if evaluation.training_size_estimate is None else f" {describe_size(evaluation)}."
     if evaluation.certified:
         return Verdict(
             finding=Finding.PROVEN,
@@ -150,7 +160,7 @@ def _evidence(evaluation: Evaluation, train: Comparison) -> str:
     """State the evidence that the data given is incomplete."""
     said, things, estimate = "", plural(evaluation), evaluation.training_size_estimate
     if estimate is not None and estimate > len(train):
-        said += f" The weights suggest {_training(estimate, evaluation)}, and {len(train)} {_were(len(train))} given."
+        said += f" {describe_size(evaluation)}, and {len(train)} {_were(len(train))} given."
     if evaluation.holdout:
         near = evaluation.found.certified & (evaluation.holdout.nearest_errors < CERTIFIED_WITHIN)
         count = int((near & (train.nearest_errors >= CERTIFIED_WITHIN)).sum())

@@ -72,9 +72,14 @@ class Evaluation(Record):
 
     @property
     def training_size_estimate(self) -> int | None:
-        """The training set size that the attacker estimates."""
+        """The training set size that the attacker estimates; a lower bound unless :attr:`training_size_is_clear`."""
         estimate = self.found.diagnostics.get("training_size_estimate")
         return None if estimate is None else int(estimate)
+
+    @property
+    def training_size_is_clear(self) -> bool:
+        """Whether the estimated training set size is the size itself and not only a lower bound."""
+        return self.training_size_estimate is not None and bool(self.found.diagnostics.get("training_size_is_clear"))
 
     def _count_certified_within(self, tolerance: float) -> int | None:
         if self.train is None:
@@ -97,6 +102,7 @@ class Evaluation(Record):
             "training_size": None if train is None else len(train),
             "holdout_size": None if self.holdout is None else len(self.holdout),
             "training_size_estimate": self.training_size_estimate,
+            "training_size_is_clear": self.training_size_is_clear,
             "certified": self.certified,
             "certified_examples": self.certified_examples,
             "certified_exact": self.certified_exact,

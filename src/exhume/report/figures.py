@@ -163,14 +163,15 @@ def draw_spectrum(evaluation: Evaluation) -> Figure | None:
     figure, axes = create_axes()
     heights = np.clip(values, values[values > 0].min(), None)
     rank = evaluation.training_size_estimate or 0
+    least = "" if evaluation.training_size_is_clear else "at least "
     places = np.arange(1, len(values) + 1)
     axes.scatter(places[:rank], heights[:rank], s=10, color=TRAINED, linewidths=0)
     axes.scatter(places[rank:], heights[rank:], s=10, color=MUTED, linewidths=0)
     if 0 < rank < len(values):
         axes.axvline(rank + 0.5, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
         axes.annotate(
-            f"{rank} training {plural(evaluation)}", (rank + 0.5, 0.94), (6, 0), xycoords=("data", "axes fraction"),
-            textcoords="offset points", color=TRAINED, fontsize=9, va="top",
+            f"{least}{rank} training {plural(evaluation)}", (rank + 0.5, 0.94), (6, 0),
+            xycoords=("data", "axes fraction"), textcoords="offset points", color=TRAINED, fontsize=9, va="top",
         )  # fmt: skip
     axes.set_yscale("log")
     axes.set_xlabel("index")

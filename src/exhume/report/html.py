@@ -105,7 +105,7 @@ def _describe_charts(evaluation: Evaluation) -> list[tuple[str, str]]:
         f" ROC AUC {evaluation.calibration.auc:.3f}; by distances relative to the nearest other example, "
         f"{evaluation.relative.auc:.3f}."
     )  # fmt: skip
-    gap = f", with a gap after {evaluation.training_size_estimate}" if evaluation.training_size_estimate else ""
+    gap = f", with a gap after {evaluation.training_size_estimate}" if evaluation.training_size_is_clear else ""
     return [
         ("curve", "Reconstruction curve: squared distance of each matched training example, ascending, against the "
          f"same for held-out examples.{counts}{held}"),
@@ -161,8 +161,9 @@ def _summarise_risks(audit: Audit, first: str | None) -> dict[str, Any]:
 
 
 def _describe_network(evaluation: Evaluation) -> dict[str, str]:
+    size = "" if evaluation.training_size_is_clear else ", at least"
     facts = {
-        "training examples, estimated from the weights": evaluation.training_size_estimate,
+        f"training examples that the weights show{size}": evaluation.training_size_estimate,
         "kernel distance over training": evaluation.network.get("kernel_distance"),
         "accuracy on training data": evaluation.network.get("train_accuracy"),
         "accuracy on test data": evaluation.network.get("test_accuracy"),

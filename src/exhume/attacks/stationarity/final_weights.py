@@ -127,7 +127,7 @@ class FinalWeights(Attack):
             "trials": trials,
             "settings": [knobs.row(number) for number in range(len(knobs))],
             "searched_dimensions": problem.space.dimension,
-            **({} if span is None else {"training_size_estimate": span.rank}),
+            **({} if span is None else span.describe_size()),
         }
         return self._result(view, problem, runs, found, diagnostics)
 

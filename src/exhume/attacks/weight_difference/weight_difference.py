@@ -268,7 +268,7 @@ class WeightDifference(Attack):
             diagnostics={
                 "steps": end.steps,
                 "searched_dimensions": problem.space.dimension,
-                **({} if task.subspace is None else {"training_size_estimate": task.subspace.rank}),
+                **({} if task.subspace is None else task.subspace.describe_size()),
                 **self._precision_note(view.device),
             },
         )
