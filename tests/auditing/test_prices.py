@@ -6,10 +6,12 @@ import pytest
 
 from exhume.attacks import GateCertificate
 from exhume.auditing import price_defences
-from exhume.auditing.prices import CHANGES
+from exhume.auditing.prices import CHANGES, DROP_STATE
 from exhume.evaluation import evaluate
 from exhume.records import Audit
 from exhume.report.html import render_page
+from tests.attacks.gates.evidence_victims import state_view
+from tests.attacks.gates.victims import draw
 from tests.auditing.audited_networks import Clock, Counting, certified, digits, trained
 
 
@@ -47,3 +49,12 @@ def test_the_report_shows_unknown_prices(tmp_path) -> None:
     assert "share of the budget was spent" in text
     assert ">None<" not in text
     assert "The table below shows cost and effect" not in text
+
+
+def test_dropping_the_optimisers_state_is_priced_where_the_attacker_holds_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exhume.auditing.prices.CHANGES", {"as trained": CHANGES["as trained"]})
+    data = draw(size=12)
+    kept, dropped = price_defences(state_view(data, optimiser="AdamW"), data, GateCertificate(), seed=0)
+    assert kept.certified >= 9
+    assert (dropped.change, dropped.certified) == (DROP_STATE, 0)
+    assert "no optimiser state" in dropped.note

@@ -8,6 +8,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import exhume
+from exhume.cli import main
 from exhume.cli.own_model import build_model, find_factory, parse_bounds, parse_seeds
 from exhume.core.errors import ExhumeError
 from tests.cli.commands import as_json
@@ -17,6 +18,12 @@ from torch import nn
 
 def network():
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 2))
+"""
+DEEPER_NETWORK = """
+import exhume
+
+def network():
+    return exhume.MLP(width=256).build((1, 8, 8), 1)
 """
 
 
@@ -85,3 +92,61 @@ def test_bounds_depend_on_the_kind_of_input() -> None:
     for text in ("1,0", "0", "0,1,2", "low,high"):
         with pytest.raises(ExhumeError, match="--bounds"):
             parse_bounds(text, (30,))
+
+
+@pytest.fixture(scope="module")
+def evidence_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a checkpoint after training with AdamW, and with one gradient."""
+    folder = tmp_path_factory.mktemp("evidence")
+    (folder / "own_models.py").write_text(DEEPER_NETWORK)
+    data = exhume.load("digits", classes="odd-even", size=12)
+    network = exhume.MLP(width=256).build((1, 8, 8), 1, torch.Generator().manual_seed(0))
+    inputs, targets = data.to_model(data.train.inputs), data.train.labels[:, None].float()
+    optimiser = torch.optim.AdamW(network.parameters(), lr=1e-3)
+    for _ in range(50):
+        optimiser.zero_grad()
+        torch.autograd.backward(nn.functional.mse_loss(network(inputs), targets))
+        optimiser.step()
+    torch.save({"model": network.state_dict(), "optimizer": optimiser.state_dict()}, folder / "last.pt")
+    optimiser.zero_grad()
+    torch.autograd.backward(nn.functional.mse_loss(network(inputs), targets))
+    save_file({name: weight.grad for name, weight in network.named_parameters()}, folder / "gradient.safetensors")
+    data.save(folder / "data.safetensors")
+    (folder / "offset").write_text(str(float(data.offset)))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("files", "held"),
+    [
+        (["--checkpoint=last.pt"], "optimiser state"),
+        (["--final=last.pt", "--gradient=gradient.safetensors"], "gradient"),
+    ],
+    ids=["checkpoint", "gradient"],
+)
+def test_a_checkpoint_or_a_gradient_is_audited_without_initial_weights(
+    files: list[str],
+    held: str,
+    evidence_files: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(evidence_files)
+    own = ["audit", "--model=own_models.py:network", *files, "--input-shape=1,8,8", f"--out={tmp_path}"]
+    own += [f"--offset={(evidence_files / 'offset').read_text()}", "--attack=gate-certificate"]
+    result = as_json(capsys, *own, "--data=data.safetensors")
+    assert result["certified"] > 0
+    assert result["false_certificates"] == 0
+    assert result["threat_model"][held]
+    assert result["threat_model"]["initial weights"] is False
+    assert held in (tmp_path / "report.html").read_text()
+
+
+def test_a_checkpoint_takes_the_place_of_the_final_weights(
+    evidence_files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(evidence_files)
+    both = ["--final=last.pt", "--checkpoint=last.pt", "--input-shape=1,8,8", f"--out={tmp_path}"]
+    assert main(["audit", "--model=own_models.py:network", *both]) == 2
+    assert "either --final or --checkpoint" in capsys.readouterr().err

@@ -44,3 +44,13 @@ def test_measured_defences_are_referred_to():
     measured = audit(prices=(Price(change="noise", certified=0),))
     assert "measured on this network" in " ".join(one.why for one in recommend(measured, Finding.PROVEN))
     assert "--defences" in " ".join(one.why for one in recommend(audit(), Finding.PROVEN))
+
+
+def test_what_the_attacker_held_decides_what_to_withhold():
+    for held, advice in (
+        ("optimiser state", "without the optimiser's state"),
+        ("gradient", "Do not hand out gradients"),
+    ):
+        evaluation = replace(make_audit(), given={"initial weights": False, held: True})
+        assert advice in recommendations(Audit(evaluations={"first": evaluation}), Finding.PROVEN)
+        assert advice not in recommendations(audit(), Finding.PROVEN)

@@ -8,7 +8,13 @@ from torch import nn
 
 from exhume.models.mlp import MLP
 from exhume.records import AttackerView
-from exhume.training.release import add_noise, add_relative_noise, quantise_weights, round_weights
+from exhume.training.release import (
+    add_noise,
+    add_relative_noise,
+    drop_optimiser_state,
+    quantise_weights,
+    round_weights,
+)
 
 
 def seeded(seed=0):
@@ -83,3 +89,9 @@ def test_eight_bits_have_at_most_255_levels_half_a_step_away(view):
 def test_a_tensor_of_zeros_survives_quantisation(view):
     zeros = {name: torch.zeros_like(weight) for name, weight in view.final.items()}
     assert all(not weight.any() for weight in quantise_weights(replace(view, final=zeros)).final.values())
+
+
+def test_the_optimisers_state_is_dropped_and_nothing_else(view):
+    held = replace(view, optimiser_state=view.final)
+    assert drop_optimiser_state(held).optimiser_state is None
+    assert drop_optimiser_state(held) == view

@@ -39,8 +39,9 @@ def nearly_full(clues: Clues) -> str | None:
     if rank < NEARLY_FULL * most:
         return None
     return (
-        f"The change of the first trained layer has rank {rank}, nearly the largest possible, {most}: there are more "
-        "training inputs than can be separated, or the optimiser rescales the steps of each weight, as Adam does."
+        f"The {clues.evidence_kind} of the first trained layer has rank {rank}, nearly the largest possible, {most}: "
+        "there are more training inputs than can be separated, or the optimiser rescales the steps of each weight, as "
+        "Adam does."
     )
 
 
@@ -104,7 +105,7 @@ def unknown_batches(clues: Clues) -> str | None:
 def rescaling_optimiser(clues: Clues) -> str | None:
     """The optimiser hides the low rank of gradients."""
     optimiser = clues.known("optimiser")
-    if optimiser not in RESCALING_OPTIMISERS:
+    if optimiser not in RESCALING_OPTIMISERS or clues.evidence_kind in ("gradient", "optimiser state"):
         return None
     return f"Trained with {optimiser}, which rescales steps per weight: sums of gradients explain the change poorly."
 

@@ -13,7 +13,7 @@ from exhume.evaluation import evaluate
 from exhume.evaluation.network import UNLABELLED
 from exhume.records import AttackerView, Dataset, Price
 from exhume.training.prediction import accuracy
-from exhume.training.release import add_relative_noise, quantise_weights, round_weights
+from exhume.training.release import add_relative_noise, drop_optimiser_state, quantise_weights, round_weights
 
 Change = Callable[[AttackerView, torch.Generator], AttackerView]
 STOPPED = "The attack was stopped when its share of the budget was spent, so what it would find is not known."
@@ -27,6 +27,15 @@ CHANGES: dict[str, Change] = {
     "noise of 0.1% of the weights": lambda view, generator: add_relative_noise(view, 1e-3, generator),
     "noise of 1% of the weights": lambda view, generator: add_relative_noise(view, 1e-2, generator),
 }
+
+
+DROP_STATE = "without the optimiser's state"
+
+
+def choose_changes(view: AttackerView) -> dict[str, Change]:
+    """Return the changes that make sense for what the attacker holds, by name."""
+    dropped: dict[str, Change] = {DROP_STATE: lambda view, _: drop_optimiser_state(view)}
+    return CHANGES if view.optimiser_state is None else {"as trained": CHANGES["as trained"]} | dropped | CHANGES
 
 
 def price_defences(
@@ -56,11 +65,12 @@ def price_defences(
     generator = torch.Generator().manual_seed(seed)
     remaining = Budget.start(budget)
     prices = []
-    for number, (words, change) in enumerate(CHANGES.items()):
-        progress("price", number, len(CHANGES), words)
-        seconds = remaining.seconds_left() / (len(CHANGES) - number)
+    changes = choose_changes(view)
+    for number, (words, change) in enumerate(changes.items()):
+        progress("price", number, len(changes), words)
+        seconds = remaining.seconds_left() / (len(changes) - number)
         prices.append(_price(change(view, generator), data, attack, words, seed, device, seconds))
-    progress("price", len(CHANGES), len(CHANGES))
+    progress("price", len(changes), len(changes))
     return tuple(prices)
 
 

@@ -156,6 +156,18 @@ class OwnModel:
         ),
     ] = None  # fmt: skip
     final: Annotated[Path | None, _own("--final", metavar="FILE", help="The released weights.")] = None
+    checkpoint: Annotated[
+        Path | None,
+        _own(
+            "--checkpoint", metavar="FILE|FOLDER",
+            help="A training checkpoint with the optimiser's state, instead of --final: a PyTorch file, a Lightning "
+            ".ckpt, or the folder of a Hugging Face Trainer or of Accelerate.",
+        ),
+    ] = None  # fmt: skip
+    gradient: Annotated[
+        Path | None,
+        _own("--gradient", metavar="FILE", help="A gradient at the released weights, by parameter name."),
+    ] = None
     input_shape: Annotated[
         str | None, _own("--input-shape", metavar="C,H,W", help="The shape of one input, such as 1,28,28.")
     ] = None

@@ -21,7 +21,7 @@ from exhume.core.progress import Progress, no_progress
 from exhume.core.settings_from_text import parse_value
 from exhume.core.text import first_sentence
 from exhume.core.weight_files import load_weights
-from exhume.records import AttackerView, PublicTraining, StartEvidence, count_outputs
+from exhume.records import AttackerView, PublicTraining, StartEvidence, count_outputs, read_checkpoint
 from exhume.records.record import Bounds
 from exhume.training.settings import LossName
 
@@ -32,13 +32,19 @@ NUMERIC_FACTS = ("weight_decay", "momentum", "lr", "batch_size", "steps", "epoch
 LOSS_NAMES: tuple[str, ...] = get_args(LossName)
 
 
-def build_view(own: OwnModel, progress: Progress = no_progress) -> tuple[AttackerView, StartEvidence | None]:
+def build_view(
+    own: OwnModel, progress: Progress = no_progress, note: Callable[[str], None] = lambda _: None
+) -> tuple[AttackerView, StartEvidence | None]:
     """Build a view of the network, and search for its initial weights where ``own.initial`` asks for it.
 
-    ``own.model`` names code of the user, which is imported.
+    ``own.model`` names code of the user, which is imported. ``note`` receives what a checkpoint holds, in words.
     """
-    if own.model is None or own.final is None or own.input_shape is None:
-        raise ExhumeError("With --model, name the weights (--final) and the shape of one input (--input-shape) too.")
+    if own.model is None or (own.final or own.checkpoint) is None or own.input_shape is None:
+        raise ExhumeError(
+            "With --model, name the weights (--final or --checkpoint) and the shape of one input (--input-shape) too."
+        )
+    if own.final is not None and own.checkpoint is not None:
+        raise ExhumeError("A checkpoint holds the weights; name either --final or --checkpoint.")
     sizes = _parse_numbers(own.input_shape, "--input-shape", "1,28,28")
     if not all(size >= 1 and size.is_integer() for size in sizes):
         raise ExhumeError(f"--input-shape takes positive whole numbers such as 1,28,28, not {own.input_shape!r}.")
@@ -54,7 +60,7 @@ def build_view(own: OwnModel, progress: Progress = no_progress) -> tuple[Attacke
     names = network.state_dict().keys()
     view = AttackerView(
         model=network,
-        final=load_weights(own.final, names),
+        **_load_evidence(own, network, note),
         input_shape=shape,
         bounds=parse_bounds(own.bounds, shape),
         offset=None if means is None else means.reshape(-1, *[1] * (len(shape) - 1)),
@@ -67,6 +73,21 @@ def build_view(own: OwnModel, progress: Progress = no_progress) -> tuple[Attacke
     else:
         return view, None
     return _with_start(view, found)
+
+
+def _load_evidence(own: OwnModel, network: nn.Module, note: Callable[[str], None]) -> dict[str, Any]:
+    """Load the released weights, and the gradient or the optimiser's state where there is one."""
+    names = network.state_dict().keys()
+    held: dict[str, Any] = {}
+    if own.checkpoint is not None:
+        content = read_checkpoint(own.checkpoint, network)
+        note(content.sentence)
+        held |= {"final": content.weights, "optimiser_state": content.optimiser_state}
+    elif own.final is not None:
+        held["final"] = load_weights(own.final, names)
+    if own.gradient is not None:
+        held["gradient"] = load_weights(own.gradient, names)
+    return held
 
 
 def _with_start(view: AttackerView, found: FoundStart) -> tuple[AttackerView, StartEvidence]:

@@ -18,11 +18,12 @@ def find_target(
 
     The network is that of a run folder, whose bounds may be stated anew, or the user's own.
     """
-    others = (own.initial, own.final, own.input_shape, own.offset, own.trained_with)
+    weights = (own.initial, own.final, own.checkpoint, own.gradient)
+    others = (*weights, own.input_shape, own.offset, own.trained_with)
     if own.model is None and any(one is not None for one in others):
         raise ExhumeError(
-            "A run folder knows its own weights; --initial, --final, --input-shape, --offset and --trained-with go "
-            "with --model."
+            "A run folder knows its own weights; --initial, --final, --checkpoint, --gradient, --input-shape, --offset "
+            "and --trained-with go with --model."
         )
     if (run is None) == (own.model is None):
         raise ExhumeError("Name either a run folder or your own network (--model, --initial, --final, --input-shape).")
@@ -34,5 +35,5 @@ def find_target(
     if out is None:
         raise ExhumeError("Name the folder to write to with --out.")
     with console.progress() as progress:
-        view, start = build_view(own, progress)
+        view, start = build_view(own, progress, console.note)
     return RunFolder(out), view, start

@@ -103,6 +103,11 @@ class Clues:
             return None
 
     @property
+    def evidence_kind(self) -> str | None:
+        """The kind of evidence by which the inputs' subspace shows; None where it does not."""
+        return None if self.subspace is None else self.subspace.layer.evidence.kind
+
+    @property
     def no_subspace_because(self) -> str | None:
         """Why no subspace shows; None where one does."""
         try:

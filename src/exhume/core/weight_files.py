@@ -8,8 +8,9 @@ import pickle
 import reprlib
 import warnings
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -19,10 +20,13 @@ from torch import Tensor
 from exhume.core.errors import WeightsError
 from exhume.core.text import first_sentence
 
-CONTAINERS = ("state_dict", "model_state_dict", "model")
+CONTAINERS = ("state_dict", "model_state_dict", "model", "model_state", "network", "net")
 """Names under which training scripts store the weights in a larger checkpoint."""
 PREFIXES = ("module.", "_orig_mod.", "model.")
 """Prefixes that wrappers (data parallelism, compilation, training frameworks) add to every name."""
+HARMLESS_MODULES = ("argparse", "collections", "datetime", "lightning", "numpy", "omegaconf", "pathlib",
+                    "pytorch_lightning")  # fmt: skip
+"""Modules whose objects training scripts store beside the weights (arguments, paths, scores); they are skipped."""
 PYTORCH_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
 
 
@@ -42,19 +46,47 @@ def load_weights(path: Path | str, names: Collection[str] = ()) -> dict[str, Ten
             pickle that would execute code.
     """
     path = Path(path)
+    return take_weights(path, read_content(path), names)
+
+
+def read_content(path: Path) -> object:
+    """Read everything that a file of weights holds, executing nothing inside it.
+
+    Raises:
+        WeightsError: as :func:`load_weights`, except for what the content is.
+    """
     if not path.is_file():
         raise WeightsError(f"There is no file of weights at {path}.")
     if path.suffix == ".safetensors":
-        content: object = _read_safetensors(path)
-    elif path.suffix in PYTORCH_SUFFIXES:
-        content = _read_pytorch(path)
-    else:
-        known = ", ".join((".safetensors", *PYTORCH_SUFFIXES))
-        raise WeightsError(f"{path} does not end like a file of weights; known endings are {known}.")
+        return _read_safetensors(path)
+    if path.suffix in PYTORCH_SUFFIXES:
+        return _read_pytorch(path)
+    known = ", ".join((".safetensors", *PYTORCH_SUFFIXES))
+    raise WeightsError(f"{path} does not end like a file of weights; known endings are {known}.")
+
+
+def take_weights(path: Path, content: object, names: Collection[str] = ()) -> dict[str, Tensor]:
+    """Take the weights out of the content of a file; see :func:`load_weights`."""
     weights = _unwrap(path, content)
     for name, weight in weights.items():
-        _check(path, name, weight)
-    return weights if weights.keys() == set(names) else _strip_prefixes(weights)
+        check_plain(path, name, weight)
+    if weights.keys() == set(names):
+        return weights
+    stripped = _strip_prefixes(weights)
+    return stripped if stripped.keys() == set(names) else _take_below_prefix(weights, names) or stripped
+
+
+def _take_below_prefix(weights: dict[str, Tensor], names: Collection[str]) -> dict[str, Tensor] | None:
+    """Return the weights whose names are one and the same prefix and a name of the model; None if that is not clear.
+
+    A training framework stores the weights of its own module, in which the model is one attribute among others.
+    """
+    if not names:
+        return None
+    one = next(iter(names))
+    prefixes = {name.removesuffix(one) for name in weights if name.endswith(f".{one}")}
+    fitting = [prefix for prefix in prefixes if all(prefix + name in weights for name in names)]
+    return {name: weights[fitting[0] + name] for name in names} if len(fitting) == 1 else None
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
@@ -69,7 +101,8 @@ def _read_pytorch(path: Path) -> object:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PyTorch warns about some files before it refuses them
-            return torch.load(path, map_location="cpu", weights_only=True)
+            with torch.serialization.safe_globals(_stand_ins(path)):
+                return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise WeightsError(
             f"{path} is not a plain PyTorch checkpoint: it is damaged, or a pickle that would run code when read; "
@@ -77,6 +110,22 @@ def _read_pytorch(path: Path) -> object:
         ) from error
     except Exception as error:  # a damaged archive causes errors of every kind
         raise WeightsError(f"{path} is truncated or not a PyTorch checkpoint ({first_sentence(error)}).") from error
+
+
+class _Ignored:
+    """Takes the place of an object that a checkpoint holds beside tensors; its own code is never imported."""
+
+    def __init__(self, *_: object) -> None: ...
+    def __setstate__(self, _: object) -> None: ...
+
+
+def _stand_ins(path: Path) -> list[Callable[..., Any] | tuple[Callable[..., Any], str]]:
+    """Return a stand-in for every object of a harmless module that a checkpoint mentions."""
+    try:
+        mentioned = torch.serialization.get_unsafe_globals_in_checkpoint(str(path))
+    except Exception:  # a damaged file, about which torch.load says more
+        return []
+    return [(_Ignored, name) for name in mentioned if name.partition(".")[0] in HARMLESS_MODULES]
 
 
 def _refuse_expanding(path: Path) -> None:
@@ -107,7 +156,8 @@ def _unwrap(path: Path, content: object) -> dict[str, Tensor]:
     return weights
 
 
-def _check(path: Path, name: str, weight: Tensor) -> None:
+def check_plain(path: Path, name: str, weight: Tensor) -> None:
+    """Raise :class:`WeightsError` unless a tensor of a file is dense, real and finite."""
     plain = weight.layout == torch.strided and weight.device.type == "cpu" and not weight.is_quantized
     if not plain or weight.numel() * weight.element_size() > weight.untyped_storage().nbytes():
         raise WeightsError(f"{path} holds {_shorten(name)} in a form other than plain numbers; save dense tensors.")

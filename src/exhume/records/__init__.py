@@ -8,6 +8,7 @@ and to load itself back equal. Inputs are always in *pixel units* (the range of 
 
 from exhume.records.audit import Applicability, Assessment, Audit, Price, StartCandidate, StartEvidence
 from exhume.records.calibration import Calibration, Level
+from exhume.records.checkpoints import CheckpointContent, read_checkpoint
 from exhume.records.comparison import Comparison
 from exhume.records.dataset import Dataset, Split
 from exhume.records.evaluation import Evaluation
@@ -24,6 +25,7 @@ __all__ = [
     "AttackerView",
     "Audit",
     "Calibration",
+    "CheckpointContent",
     "Comparison",
     "Dataset",
     "Evaluation",
@@ -40,4 +42,5 @@ __all__ = [
     "Weights",
     "check_weights",
     "count_outputs",
+    "read_checkpoint",
 ]

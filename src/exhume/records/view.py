@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from exhume.core.errors import RecordError
 from exhume.core.storage import add_prefix, load_bundle, save_bundle, select_prefix
 from exhume.models.architecture import Architecture
+from exhume.records.checkpoints import read_checkpoint
 from exhume.records.optimiser_state import OptimiserState, read_state
 from exhume.records.public_training import SECRETS, PublicTraining
 from exhume.records.record import Bounds, Record, check_bounds, drop_none, read_bounds, refuse_misfits
@@ -43,7 +44,8 @@ class AttackerView(Record):
     gradient: Weights | None = None
     """The gradient of the loss on one batch, by parameter name, as a mean or a sum; frozen parameters may be absent."""
     optimiser_state: State | None = None
-    """What an optimiser remembers of its last gradients, by parameter name, such as Adam's ``exp_avg``."""
+    """What an optimiser remembers of its last gradients, such as Adam's ``exp_avg``: by parameter name, or PyTorch's
+    ``optimizer.state_dict()``."""
     input_shape: tuple[int, ...]
     bounds: Bounds | None = (0.0, 1.0)
     """The range of an input value before ``offset`` is subtracted; part of a model's published interface."""
@@ -70,7 +72,7 @@ class AttackerView(Record):
         if self.gradient is not None:
             check_gradient(self.gradient, expected, "gradient")
         if self.optimiser_state is not None:
-            object.__setattr__(self, "optimiser_state", read_state(self.optimiser_state))
+            object.__setattr__(self, "optimiser_state", read_state(self.optimiser_state, self.model))
             check_gradient(self.optimiser_state.first_moment, expected, "optimiser state")
 
     @property
@@ -137,6 +139,26 @@ class AttackerView(Record):
             "training": self.training.facts(),
         } | describe_state(self.optimiser_state)
         save_bundle(Path(path), "view", values, tensors)
+
+    @classmethod
+    def from_checkpoint(
+        cls, path: Path | str, *, model: nn.Module, input_shape: tuple[int, ...], **known: Any
+    ) -> "AttackerView":
+        """Return what somebody holds who got a training checkpoint: its weights and its optimiser's state.
+
+        Args:
+            path: a PyTorch file with the weights and an optimiser's ``state_dict()``, a Lightning ``.ckpt``, or the
+                folder of a Hugging Face Trainer or of Accelerate. Nothing inside is executed.
+            model: the network, with any weights.
+            input_shape: the shape of one input.
+            **known: further fields of the view, such as ``bounds``, ``offset`` or ``initial``.
+
+        Raises:
+            WeightsError: when the file is damaged, foreign or would execute code, or does not belong to the model.
+        """
+        content = read_checkpoint(path, model)
+        held = {"final": content.weights, "optimiser_state": content.optimiser_state}
+        return cls(model=model, input_shape=input_shape, **held | known)
 
     @classmethod
     def load(cls, path: Path | str) -> "AttackerView":

@@ -23,6 +23,10 @@ def recommend(audit: Audit, finding: Finding) -> list[Advice]:
         return [_NO_SEAL, *([] if knew_start else [_TRY_STARTS]), _HOLD_OUT]
     searched = audit.start is not None and audit.start.tried > 1
     first = [_FOUND_START if searched else _HIDE_START] if knew_start else []
+    if any(evaluation.given.get("optimiser state") for evaluation in audit.evaluations.values()):
+        first = [_DROP_STATE, *first]
+    if any(evaluation.given.get("gradient") for evaluation in audit.evaluations.values()):
+        first = [_HIDE_GRADIENT, *first]
     is_measured = any(price.certified is not None for price in audit.prices)
     coarser = _COARSER_MEASURED if is_measured else _COARSER
     complete = [_COMPLETE] if any(evaluation.false_certificates for evaluation in audit.evaluations.values()) else []
@@ -38,6 +42,16 @@ _COMPLETE = Advice(
     what="Give the audit all the training data, as the network receives it.",
     why="Some certificates match none of the given data. A certificate is a proof that needs no data, so either the "
     "data is incomplete or the proof is wrong; until you know which, assume that the proof is right.",
+)
+_DROP_STATE = Advice(
+    what="Publish the weights without the optimiser's state.",
+    why="The attacker read the last gradients off the optimiser's memory (Adam's first moment, SGD's momentum). Nobody "
+    "needs it to use the model. Audit the weights alone (--final instead of --checkpoint) to see what they still tell.",
+)
+_HIDE_GRADIENT = Advice(
+    what="Do not hand out gradients of small batches.",
+    why="One gradient gives its batch away. In federated learning, add noise before an update leaves the client, or "
+    "let the server see only the sum over many clients (secure aggregation).",
 )
 _HIDE_START = Advice(
     what="Do not rely on secret initial weights.",

@@ -1,6 +1,6 @@
-"""Changes that owners make to weights before they release them: rounding, quantisation, noise.
+"""Changes that owners make before they release a network: rounding, quantisation, noise, no optimiser's state.
 
-Every function returns a view whose final weights are changed; initial weights and integer buffers stay as they are.
+Every function returns a view with this change; initial weights and integer buffers stay as they are.
 """
 
 from collections.abc import Callable
@@ -43,6 +43,11 @@ def add_relative_noise(view: AttackerView, share: float, generator: torch.Genera
         return weight + share * size * _draw_like(weight, generator)
 
     return _change_weights(view, add)
+
+
+def drop_optimiser_state(view: AttackerView) -> AttackerView:
+    """Release the weights without what the optimiser remembers of its last gradients."""
+    return replace(view, optimiser_state=None)
 
 
 def _draw_like(weight: Tensor, generator: torch.Generator) -> Tensor:
