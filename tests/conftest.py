@@ -26,6 +26,9 @@ settings.load_profile("exhume")
 
 shape_checks.install()
 
+collect_ignore = ["core/fixtures/write_checkpoints.py"]
+"""A script that needs libraries which the tests do without: they read the files that it wrote."""
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
