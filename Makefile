@@ -7,7 +7,9 @@ STAMP := .venv/installed
 demo: $(STAMP)
 	$(BIN)/exhume demo --out out/demo
 
-# Types are checked beside the tests: both leave a core idle for a while.
+# Types are checked beside the tests: both leave a core idle for a while. Byte code is kept even where the environment
+# forbids it: tests start processes, and each of them would compile the package again.
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(STAMP) lint
 	@$(BIN)/mypy & types=$$!; \
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2; tests=$$?; \

@@ -6,6 +6,7 @@ unusual names, shapes, types and values. Every case runs in this process.
 
 import io
 import json
+import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -57,12 +58,16 @@ def allow_clear_errors(folder: Path) -> Iterator[None]:
     assert time.process_time() - started < MOST_CPU_SECONDS
 
 
-damage = st.tuples(
-    st.sampled_from(["cut", "flip", "set", "drop", "repeat", "insert", "swap", "length", "zeros"]),
-    st.floats(0, 1, exclude_max=True),
-    st.integers(0, 255),
-    st.integers(0, 400),
-)
+KINDS = ("cut", "flip", "set", "drop", "repeat", "insert", "swap", "length", "zeros")
+
+
+def draw_damages(case: int) -> list[tuple[str, float, int, int]]:
+    """Draw up to three damages: how, where, a byte and a length. Plain random numbers, as Hypothesis costs more time."""
+    draw = random.Random(case)
+    return [
+        (draw.choice(KINDS), draw.random(), draw.randrange(256), draw.choice((0, 1, 2, 8, draw.randrange(400))))
+        for _ in range(draw.randint(1, 3))
+    ]
 
 
 def damaged(content: bytes, damages: list[tuple[str, float, int, int]]) -> bytes:
@@ -93,7 +98,6 @@ def damaged(content: bytes, damages: list[tuple[str, float, int, int]]) -> bytes
     return bytes(data)
 
 
-damages = st.lists(damage, min_size=1, max_size=3)
 seeds = torch.Generator().manual_seed(0)
 
 
@@ -144,8 +148,8 @@ def tiny_module() -> nn.Module:
 
 
 LOADERS: dict[str, tuple[str, Callable[[Path], object], int]] = {
-    "safetensors": ("weights.safetensors", load_weights, 2000),
-    "pt": ("weights.pt", load_weights, 1500),
+    "safetensors": ("weights.safetensors", load_weights, 2400),
+    "pt": ("weights.pt", load_weights, 1850),
     "dataset": ("record", Dataset.load, 500),
     "victim": ("record", Victim.load, 500),
     "view": ("record", AttackerView.load, 500),
@@ -167,14 +171,14 @@ def test_damaged_files_load_or_are_refused(kind: str, valid: dict[str, bytes], f
     file.write_bytes(valid[kind])
     load(file)  # the file is valid before it is damaged
 
-    @settings(max_examples=count)
-    @given(damages)
-    def one(parts: list[tuple[str, float, int, int]]) -> None:
-        file.write_bytes(damaged(valid[kind], parts))
-        with allow_clear_errors(place):
-            load(file)
-
-    one()
+    for case in range(count):
+        damages = draw_damages(case)
+        file.write_bytes(damaged(valid[kind], damages))
+        try:
+            with allow_clear_errors(place):
+                load(file)
+        except Exception as error:
+            raise AssertionError(f"case {case} of {kind}: {damages}") from error
 
 
 shapes = st.lists(st.integers(0, 5), max_size=4).map(tuple)
@@ -199,7 +203,7 @@ def state_dicts(draw: st.DrawFn) -> dict[str, Tensor]:
     return made
 
 
-@settings(max_examples=700)
+@settings(max_examples=200)
 @given(state_dicts(), st.booleans(), st.sampled_from([None, "state_dict", "model"]))
 def test_state_dicts_of_every_kind_and_shape(
     folder: Path, made: dict[str, Tensor], as_pickle: bool, inside: str | None
@@ -226,7 +230,7 @@ def test_state_dicts_of_every_kind_and_shape(
 kinds = st.sampled_from(["float32", "float64", "int64", "uint8", "bool", "U3", "complex64", "M8[s]", "S2", "f2"])
 
 
-@settings(max_examples=700)
+@settings(max_examples=200)
 @given(shapes, kinds, shapes, kinds, st.integers(-300, 300))
 def test_arrays_of_every_kind_and_shape(
     folder: Path, x_shape: tuple[int, ...], x_kind: str, y_shape: tuple[int, ...], y_kind: str, filling: int
@@ -243,7 +247,7 @@ def test_arrays_of_every_kind_and_shape(
         read_npz(file)
 
 
-@settings(max_examples=300)
+@settings(max_examples=125)
 @given(st.one_of(st.text(max_size=40), st.from_regex(r"seed:[0-9,-]{0,12}", fullmatch=True)))
 def test_arguments_of_the_command_line(folder: Path, text: str) -> None:
     place = folder / "words"
@@ -257,7 +261,7 @@ def test_arguments_of_the_command_line(folder: Path, text: str) -> None:
     parse_value(text)
 
 
-@settings(max_examples=300)
+@settings(max_examples=125)
 @given(
     st.one_of(
         st.text(max_size=60), st.recursive(st.none() | st.integers() | st.text(max_size=5), st.lists).map(json.dumps)
@@ -271,4 +275,4 @@ def test_other_text_is_never_taken_for_a_finished_result(folder: Path, text: str
 
 
 def test_ten_thousand_cases_at_least() -> None:
-    assert sum(count for _, _, count in LOADERS.values()) + 700 + 700 + 300 + 300 >= 10_000
+    assert sum(count for _, _, count in LOADERS.values()) + 200 + 200 + 125 + 125 >= 10_000

@@ -14,7 +14,19 @@ from pathlib import Path
 from typing import Any
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["exhume.cli.pipeline", "exhume.cli.sweep_jobs", "exhume.report.html", "exhume.sweeps"])
+SERVER.set_forkserver_preload(
+    [
+        "exhume.cli.pipeline",
+        "exhume.cli.sweep_jobs",
+        "exhume.report.html",
+        "exhume.sweeps",
+        # What the first training and the first figure import; every child would spend two seconds on it.
+        "torch._dynamo",
+        "sklearn.datasets",
+        "matplotlib.backends.backend_agg",
+        "matplotlib.backends.backend_svg",
+    ]
+)
 
 
 def nothing() -> None:

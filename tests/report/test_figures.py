@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from exhume.records import Outcome
-from exhume.report.figures import draw_figures, render, save_figures
+from exhume.report.figures import create_axes, draw_figures, render, save_figures, use_log_scale
 from tests.report.synthetic_audits import make_audit
 
 SHAPES = ((1, 8, 8), (1, 25, 25), (3, 32, 32), (30,))
@@ -28,6 +28,16 @@ def test_every_figure_is_written_as_png_and_svg(tmp_path, shape):
         else:
             assert ElementTree.parse(path).getroot().tag == "{http://www.w3.org/2000/svg}svg"
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(path.name for path in paths)
+
+
+def test_logarithmic_axes_have_labels_in_plain_text():
+    for heights, some in (([1e-7, 3.0], {"10⁻⁷", "10⁰"}), ([2.0, 8.0], {"$\\mathdefault{3\\times10^{0}}$"})):
+        figure, axes = create_axes()
+        axes.plot(heights)
+        use_log_scale(axes)
+        figure.draw_without_rendering()
+        labels = axes.get_yticklabels() + axes.get_yticklabels(minor=True)
+        assert some <= {label.get_text() for label in labels}
 
 
 def test_without_data_there_is_no_curve_to_draw():

@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from exhume.core.storage import write_atomically
 from exhume.evaluation.verdict import plural
@@ -27,6 +28,7 @@ MOST_IN_GALLERY, GALLERY_COLUMNS = 60, 10
 """Largest number of recoveries in the gallery, and per line; more would be too small to see."""
 PNG_DPI = 160
 """Resolution of PNG files, in dots per inch."""
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def draw_figures(evaluation: Evaluation) -> dict[str, Figure]:
@@ -125,7 +127,7 @@ def draw_curve(evaluation: Evaluation) -> Figure | None:
             word, (1, cut * size), (-2, 3), xycoords=("axes fraction", "data"), textcoords="offset points",
             color=MUTED, fontsize=8, ha="right",
         )  # fmt: skip
-    axes.set_yscale("log")
+    use_log_scale(axes)
     axes.set_xlabel(f"{plural(evaluation)}, nearest first")
     axes.set_ylabel("squared distance")
     axes.margins(x=0.02)
@@ -173,7 +175,7 @@ def draw_spectrum(evaluation: Evaluation) -> Figure | None:
             f"{least}{rank} training {plural(evaluation)}", (rank + 0.5, 0.94), (6, 0),
             xycoords=("data", "axes fraction"), textcoords="offset points", color=TRAINED, fontsize=9, va="top",
         )  # fmt: skip
-    axes.set_yscale("log")
+    use_log_scale(axes)
     axes.set_xlabel("index")
     axes.set_ylabel("singular value of the weight change")
     return figure
@@ -194,6 +196,25 @@ def create_axes(right: float = 0.97) -> tuple[Figure, Axes]:
     axes = figure.add_axes((0.13, 0.14, right - 0.13, 0.82))
     style_axes(axes)
     return figure, axes
+
+
+def use_log_scale(axes: Axes) -> None:
+    """Make the y axis logarithmic; call after the data is drawn.
+
+    Powers of ten are plain text: matplotlib's own labels are formulas, which took most of the time of a report.
+    """
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    if high < 100 * low:  # too few powers of ten to read values from
+        return
+    axes.yaxis.set_major_locator(LogLocator(numticks=8))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_power(value)))
+    axes.yaxis.set_minor_locator(NullLocator())
+
+
+def format_power(value: float) -> str:
+    """Return a power of ten as text, such as 10⁻³."""
+    return "10" + str(round(math.log10(value))).translate(SUPERSCRIPTS)
 
 
 def style_axes(axes: Axes) -> None:

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from exhume.records.comparison import GOOD
-from exhume.report.figures import INK, MUTED, style_axes
+from exhume.report.figures import INK, MUTED, style_axes, use_log_scale
 from exhume.studies.drawing import PALETTE
 from exhume.studies.grid import Row, distinct, mean_curve, where
 
@@ -85,7 +85,7 @@ def _draw_curves(axes: Axes, panel: Panel) -> None:
     null = range(1, len(panel.null) + 1), panel.null
     axes.plot(*null, color=MUTED, linewidth=1.2, linestyle=(0, (1, 1.5)), label="held out (null)")
     axes.axhline(GOOD * panel.values, color=MUTED, linewidth=0.7, linestyle=(0, (6, 3)), label="good below")
-    axes.set_yscale("log")
+    use_log_scale(axes)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     style_axes(axes)
     axes.tick_params(which="both", labelsize=7)

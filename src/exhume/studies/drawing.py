@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from exhume.report.figures import GRID, INK, MUTED, TRAINED, create_axes, style_axes
+from exhume.report.figures import GRID, INK, MUTED, TRAINED, create_axes, style_axes, use_log_scale
 
 PALETTE = (TRAINED, "#3f6a8a", "#7a8b3c", "#8a5a83", "#c28f2c", INK, "#5f8f8a", "#9a4f5f")
 """Colours that differ in lightness as well as hue. Lines beyond the eighth repeat a colour."""
@@ -22,7 +22,7 @@ def named_lines(
     for colour, (across, up) in zip(PALETTE * len(lines), lines.values(), strict=False):
         axes.plot(across, up, color=colour, linewidth=1.8, marker="o", markersize=3)
     if log_y:
-        axes.set_yscale("log")
+        use_log_scale(axes)
     axes.set(xlabel=x, ylabel=y)
     write_names_beside(axes, {name: float(up[-1]) for name, (_, up) in lines.items() if len(up)})
     return figure

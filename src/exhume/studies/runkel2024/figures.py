@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from exhume.report.figures import HELD_OUT, INK, MUTED, TRAINED, style_axes
+from exhume.report.figures import HELD_OUT, INK, MUTED, TRAINED, style_axes, use_log_scale
 from exhume.report.gallery import draw_image_rows
 from exhume.studies.runkel2024.starts import ATTACKS, PARTITION
 
@@ -45,8 +45,8 @@ def starts_figure(rows: Rows, networks: Sequence[str]) -> Figure:
             axes.plot(*start_line[:2], color=MUTED, linewidth=1, linestyle=(0, (4, 3)), label="the start itself")
             axes.set_ylabel(f"distance {label}" if column == 0 else "")
             if key == "parameter_distance":
-                axes.set_yscale("log")
                 axes.set_ylim(LEAST_DISTANCE, 3)
+                use_log_scale(axes)
                 axes.set_xlabel("share of ground truth in the start (rest: noise)")
             else:
                 axes.set_title(network, fontsize=9, color=INK)
@@ -117,7 +117,7 @@ def certificate_figure(proofs: Mapping[str, Any]) -> Figure:
             axes.scatter(
                 agreement, heights[which], s=9, marker=marker, color=colour, alpha=0.6, linewidths=0, label=name
             )
-        axes.set_yscale("log")
+        use_log_scale(axes)
         axes.set_xlabel("agreement of restarts")
         areas = [_area(found[kind]) for kind in ("agreement", "certificate")]
         axes.set_title(f"{source}: area {areas[0]} by agreement, {areas[1]} by certificate", fontsize=7, color=INK)
