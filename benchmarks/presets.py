@@ -64,7 +64,7 @@ DIGITS = Victim(source="digits", size=20, width=256)
 PRESETS = {
     "small": Preset(
         device="cpu", rounds=1, steps=3, size=5, width=32, pixels=64, kernel_size=10, sizes=(4, 8), widths=(16, 32),
-        dimensions=(32, 64), victims=(replace(DIGITS, size=6, width=256),), recipe_steps=50, our_steps=(50, 100),
+        dimensions=(32, 64), victims=(replace(DIGITS, size=4, width=128),), recipe_steps=50, our_steps=(50, 100),
         restarts=2, restart_victim=replace(DIGITS, size=6, width=64), restart_steps=25, candidates=(8, 16, 32),
         training_steps=50,
     ),

@@ -1,5 +1,6 @@
 """Settings of the whole suite: threads, Hypothesis, checks of shapes, and the order in which workers take tests."""
 
+import gc
 from typing import Any
 
 import pytest
@@ -28,6 +29,12 @@ shape_checks.install()
 
 collect_ignore = ["core/fixtures/write_checkpoints.py"]
 """A script that needs libraries which the tests do without: they read the files that it wrote."""
+
+
+def pytest_collection_finish() -> None:
+    """Exempt modules and tests from garbage collection: they stay, and searching them takes time in every test."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -17,7 +17,7 @@ from tests.cli.child_commands import kill_at_write, limit_file_size, run_in_chil
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals are POSIX here")
 
-ATTACKS = ["--attacks=gate-certificate,weight-difference", "--set=weight-difference.steps=200", "--device=cpu"]
+ATTACKS = ["--attacks=gate-certificate,weight-difference", "--set=weight-difference.steps=60", "--device=cpu"]
 CHECKPOINT = "checkpoints/weight-difference.safetensors"
 
 

@@ -47,18 +47,16 @@ def own_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("module", ["own_models", "own_models.py"])
-def test_own_weights(
-    module: str, own_files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_own_weights_of_a_module_or_a_file(
+    own_files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(own_files)
     weights = ["--initial=initial.safetensors", "--final=final.pt"]
-    own = ["audit", f"--model={module}:network", *weights, "--input-shape=1,8,8", f"--out={tmp_path}"]
-    own += ["--attack=gate-certificate"]
-    blind = as_json(capsys, *own)
+    own = ["audit", *weights, "--input-shape=1,8,8", f"--out={tmp_path}", "--attack=gate-certificate"]
+    blind = as_json(capsys, *own, "--model=own_models:network")
     assert blind["certified"] > 0
     assert blind["false_certificates"] is None
-    checked = as_json(capsys, *own, "--data=data.safetensors", "--bounds=0,1")
+    checked = as_json(capsys, *own, "--model=own_models.py:network", "--data=data.safetensors", "--bounds=0,1")
     assert checked["certified"] == blind["certified"]
     assert checked["false_certificates"] == 0
     assert checked["threat_model"]["training inputs"] is False

@@ -22,7 +22,7 @@ from tests.records.made_up import RECORDS, make_network, make_victim
 
 # The run-time shape checker samples containers with the random module, also within strategies.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the .random. module")
-quick = settings(max_examples=50)
+quick = settings(max_examples=20)
 
 
 every_record = pytest.mark.parametrize("kind", RECORDS)

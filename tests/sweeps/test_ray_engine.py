@@ -1,6 +1,7 @@
 """Sweeps on a real Ray cluster of two workers: the same table as on this machine, also when a worker is killed."""
 
 import csv
+import importlib.util
 import json
 import select
 import socket
@@ -18,8 +19,12 @@ from exhume.core.errors import ExhumeError
 from exhume.sweeps import RayEngine, Resources, run_sweep
 from tests.sweeps.pretend_commands import job, rows, sweep
 
-pytest.importorskip("ray", reason="ray is not installed; pip install 'exhume[ray]'")
-pytestmark = pytest.mark.filterwarnings("ignore")  # Ray warns about its coming versions
+pytestmark = [
+    pytest.mark.skipif(
+        importlib.util.find_spec("ray") is None, reason="ray is not installed; pip install 'exhume[ray]'"
+    ),
+    pytest.mark.filterwarnings("ignore"),  # Ray warns about its coming versions
+]
 
 SWEEP = """
 commands = ["train"]

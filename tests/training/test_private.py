@@ -1,5 +1,7 @@
 """Private training: the budget decides the noise, and unsupported networks are refused."""
 
+import importlib.util
+
 import pytest
 import torch
 
@@ -8,7 +10,10 @@ from exhume.core.errors import ExhumeError
 from exhume.training import accuracy
 from exhume.training.private import PrivateTraining, train_privately
 
-pytest.importorskip("opacus", reason="private training needs the extra 'private'")
+# Without importing it, which would delay the collection of every test by seconds.
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("opacus") is None, reason="private training needs the extra 'private'"
+)
 
 
 @pytest.fixture(scope="module")

@@ -26,14 +26,13 @@ def count_near(points, candidates, tolerance=1e-2):
     return int((torch.cdist(points, candidates).amin(1) < tolerance).sum())
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_points_on_a_circle_are_recovered_and_points_between_are_not(seed):
-    data, victim = circle(seed)
+def test_points_on_a_circle_are_recovered_and_points_between_are_not():
+    data, victim = circle(0)
     found = CIRCLE.run(replace(victim.view(), initial=None), device="cpu")
     # The search depends on rounding, so a point or two may be missed; random candidates reach none.
     assert count_near(data.train.inputs, found.inputs) >= 4
     assert count_near(data.holdout.inputs, found.inputs) == 0
-    random = 2 * torch.rand(found.inputs.shape, generator=torch.Generator().manual_seed(seed)) - 1
+    random = 2 * torch.rand(found.inputs.shape, generator=torch.Generator().manual_seed(0)) - 1
     assert count_near(data.train.inputs, random) <= 1
     # Points that edges determine are all training points, and the attacker knows it.
     exact = len(found.diagnostics["edges_met"])

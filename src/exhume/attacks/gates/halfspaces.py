@@ -54,7 +54,14 @@ def fit_halfspaces(
 def weighted_gram(
     vectors: Float[Tensor, "rank unit"], weights: Float[Tensor, "candidate unit"]
 ) -> Float[Tensor, "candidate rank rank"]:
-    """Return ``V diag(w) Vᵀ`` for each row of weights, in chunks that fit into memory."""
+    """Return ``V diag(w) Vᵀ`` for each row of weights, in chunks that fit into memory.
+
+    For more rows of weights than vectors, it is one product with the pairwise products of the vectors.
+    """
+    rank = len(vectors)
+    if rank <= len(weights) and rank * vectors.numel() <= NUMBERS_AT_ONCE:
+        pairs = (vectors[:, None] * vectors).reshape(rank * rank, -1)
+        return (weights @ pairs.T).reshape(-1, rank, rank)
     size = max(1, NUMBERS_AT_ONCE // vectors.numel())
     parts = [weights[at : at + size, None, :] for at in range(0, max(len(weights), 1), size)]
     return torch.cat([(vectors * part) @ vectors.T for part in parts])
