@@ -62,7 +62,7 @@ KINDS = ("cut", "flip", "set", "drop", "repeat", "insert", "swap", "length", "ze
 
 
 def draw_damages(case: int) -> list[tuple[str, float, int, int]]:
-    """Draw up to three damages: how, where, a byte and a length; without Hypothesis, which takes longer than loading."""
+    """Draw up to three damages: how, where, a byte and a length; without Hypothesis, which takes too long."""
     draw = random.Random(case)
     return [
         (draw.choice(KINDS), draw.random(), draw.randrange(256), draw.choice((0, 1, 2, 8, draw.randrange(400))))
