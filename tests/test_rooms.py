@@ -13,7 +13,8 @@ PACKAGE = Path(exhume.__file__).parent
 REPOSITORY = PACKAGE.parent.parent
 ROOMS = (
     "version", "core", "models", "records", "data", "training", "kernels", "clues", "gradient_sums", "optimise",
-    "hypergradients", "attacks", "distillation", "evaluation", "report", "auditing", "studies", "sweeps", "cli",
+    "hypergradients", "inversion", "attacks", "distillation", "evaluation", "report", "auditing", "studies", "sweeps",
+    "cli",
 )  # fmt: skip
 NEVER = {("evaluation", "attacks"), ("report", "attacks")}
 FILES = sorted(PACKAGE.rglob("*.py"))

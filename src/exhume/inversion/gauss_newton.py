@@ -1,8 +1,8 @@
 """Gauss–Newton with Levenberg–Marquardt damping for many systems at once, inside a box, without forming a Jacobian.
 
 Every example has its own damping and its own conjugate gradients; one product with all Jacobians costs two passes
-through the function. Away from its kinks a trunk of convolutions, pooling and ReLU is linear, so that the method ends in
-a few steps once the right units are on.
+through the function. Away from its kinks a trunk of convolutions, pooling and ReLU is linear, so that the method
+ends in a few steps once the right units are on.
 """
 
 from collections.abc import Callable
@@ -38,15 +38,15 @@ class InputBox:
 
 def jacobian_products(trunk: Trunk, inputs: Float[Tensor, "example ..."]) -> tuple[Tensor, Products]:
     """Return the features of inputs, and the products with the Jacobian at these inputs and its transpose."""
-    features, pull_back = torch.func.vjp(trunk, inputs)
+    pulling: tuple[Tensor, Callable[[Tensor], tuple[Tensor]]] = torch.func.vjp(trunk, inputs)  # type: ignore[assignment]
+    features, pull_back = pulling
 
     def forward(directions: Tensor) -> Tensor:
         pushed: Tensor = torch.func.jvp(trunk, (inputs,), (directions,))[1]
         return pushed
 
     def backward(directions: Tensor) -> Tensor:
-        pulled: Tensor = pull_back(directions)[0]
-        return pulled
+        return pull_back(directions)[0]
 
     return features, (forward, backward)
 
@@ -81,14 +81,37 @@ def solve_damped(
     return step
 
 
+class MatrixFreeSteps:
+    """Damped Gauss–Newton steps by conjugate gradients; memory grows with the size of one input only."""
+
+    def __init__(self, trunk: Trunk, iterations: int) -> None:
+        self.trunk, self.iterations = trunk, iterations
+
+    def __call__(
+        self,
+        inputs: Float[Tensor, "example ..."],
+        features: Float[Tensor, "example feature"],
+        damping: Tensor,
+        box: InputBox,
+    ) -> Float[Tensor, "example ..."]:
+        """Return one step per example."""
+        values, products = jacobian_products(self.trunk, inputs)
+        gradient = products[1](values - features)
+        return solve_damped(products, gradient, damping, ~box.is_held(inputs, gradient), self.iterations)
+
+
+Steps = Callable[[Tensor, Tensor, Tensor, InputBox], Tensor]
+"""From inputs, features, the damping per example and the box to one step per example."""
+
+
 def minimise_residuals(
     trunk: Trunk,
     features: Float[Tensor, "example feature"],
     inputs: Float[Tensor, "example ..."],
     box: InputBox,
     *,
+    take_step: Steps,
     steps: int,
-    iterations: int,
     tick: Callable[[], None] = lambda: None,
 ) -> Float[Tensor, "example ..."]:
     """Minimise ``‖trunk(x) − h‖²`` for each example, starting at ``inputs``.
@@ -98,28 +121,33 @@ def minimise_residuals(
         features: what it should return, one row per example.
         inputs: starting points inside the box.
         box: the range of inputs.
-        steps: largest number of Gauss–Newton steps.
-        iterations: conjugate-gradient iterations per step.
+        take_step: how a damped Gauss–Newton step is computed.
+        steps: largest number of steps.
         tick: called before each step; may raise to stop.
     """
+    inputs = inputs.clone()
     damping = torch.full((len(inputs),), 1e-6).to(inputs)
+    active = torch.arange(len(inputs), device=inputs.device)
+    loss = _losses(trunk, features, inputs)
     for _ in range(steps):
-        tick()
-        values, products = jacobian_products(trunk, inputs)
-        residual = values - features
-        loss = residual.square().sum(dim=1)
-        gradient = products[1](residual)
-        step = solve_damped(products, gradient, damping, ~box.is_held(inputs, gradient), iterations)
-        moved = box.clamp(inputs + step)
-        with torch.no_grad():
-            new = (trunk(moved) - features).square().sum(dim=1)
-        is_better = new < loss
-        inputs = torch.where(is_better.reshape(-1, *[1] * (inputs.ndim - 1)), moved, inputs)
-        damping = torch.where(is_better, damping / 10, damping * 100).clamp(1e-12, 1e6)
-        # At the level of rounding a step no longer helps.
-        if not bool((is_better & (new < 0.25 * loss) | ~is_better & (damping < 1e3) & (loss > 0)).any()):
+        if len(active) == 0:
             break
+        tick()
+        old = loss[active]
+        moved = inputs[active] + take_step(inputs[active], features[active], damping[active], box)
+        moved = box.clamp(moved)
+        new = _losses(trunk, features[active], moved)
+        is_better = new < old
+        inputs[active[is_better]], loss[active[is_better]] = moved[is_better], new[is_better]
+        damping[active] = torch.where(is_better, damping[active] / 10, damping[active] * 100).clamp(1e-12, 1e6)
+        # At the level of rounding a step no longer helps; where no damping helps, the wrong units are on.
+        active = active[torch.where(is_better, new < 0.25 * old, damping[active] < 1e3)]
     return inputs
+
+
+def _losses(trunk: Trunk, features: Tensor, inputs: Tensor) -> Tensor:
+    with torch.no_grad():
+        return (trunk(inputs) - features).square().sum(dim=1)
 
 
 def _dot(left: Tensor, right: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from exhume.core.run_context import RunContext
 from exhume.core.settings import settings
-from exhume.inversion.gauss_newton import InputBox, Trunk, minimise_residuals
+from exhume.inversion.gauss_newton import InputBox, Steps, Trunk, minimise_residuals
 from exhume.inversion.smoothing import Smoothed
 
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -24,15 +24,17 @@ class SearchRules:
 
     first_steps: PositiveInt = 160
     """Adam steps of the first descent; enough for a trunk without pooling."""
-    steps: PositiveInt = 240
-    """Adam steps of every further descent."""
+    steps: PositiveInt = 700
+    """Adam steps of a later descent from scratch; slow cooling avoids most local minima."""
+    reheated_steps: PositiveInt = 240
+    """Adam steps of a descent that continues from an earlier result."""
     descents: PositiveInt = 25
     """Largest number of descents. With max pooling most images need two to ten."""
     temperature: NonNegativeFloat = 0.5
     """First temperature of a descent from scratch, in standard deviations of what enters an activation."""
     reheated: NonNegativeFloat = 0.1
     """First temperature of a descent that continues from an earlier result."""
-    cooling: Share = 0.01
+    cooling: Share = 1e-3
     """Last temperature, relative to the first."""
     exact_share: Share = 0.2
     """Fraction of the steps, the last ones, without smoothing."""
@@ -46,8 +48,6 @@ class SearchRules:
     """Relative residual from which Gauss–Newton takes over; above it, the wrong units are on."""
     polishing_steps: PositiveInt = 12
     """Largest number of Gauss–Newton steps."""
-    polishing_iterations: PositiveInt = 120
-    """Conjugate-gradient iterations per Gauss–Newton step."""
     probes: PositiveInt = 8
     """Random signs by which the residual is traced back to input values."""
 
@@ -63,6 +63,8 @@ class InverseSearch:
     """Relative residual from which an example is solved."""
     generator: torch.Generator
     rules: SearchRules
+    take_step: Steps
+    """How Gauss–Newton steps are computed."""
     inputs: Float[Tensor, "example ..."]
     """The best inputs so far, in float64."""
     residuals: Float[Tensor, " example"]
@@ -83,24 +85,27 @@ class InverseSearch:
 
     def _improve(self, todo: Tensor, descent: int, tick: Callable[[], None]) -> None:
         rules, features = self.rules, self.features[todo]
-        is_fresh = descent == 0 or (rules.fresh_every > 0 and descent % rules.fresh_every == 0)
+        is_fresh = descent == 0 or (rules.fresh_every > 0 and descent % rules.fresh_every == 1)
         if is_fresh:
             starts, temperature = self._draw(len(todo), is_first=descent == 0), rules.temperature
         else:
             starts, temperature = self._kick(self.inputs[todo], features), rules.reheated
         rate = rules.learning_rate * (1.0 if is_fresh else 0.5)
-        steps = rules.first_steps if descent == 0 else rules.steps
-        found = anneal(self.trunk, features, starts, self.box, rules, temperature=temperature, steps=steps, rate=rate, tick=tick)
+        later = rules.steps if is_fresh else rules.reheated_steps
+        steps = rules.first_steps if descent == 0 else later
+        found = anneal(
+            self.trunk, features, starts, self.box, rules, temperature=temperature, steps=steps, rate=rate, tick=tick
+        )
         self._keep(todo, found.double())
-        near = todo[(self.residuals[todo] < rules.promising) & (self.residuals[todo] > self.tolerance[todo])]
+        near = todo[self.residuals[todo] < rules.promising]
         if len(near):
             polished = minimise_residuals(
                 self.trunk,
                 self.features[near].double(),
                 self.inputs[near],
                 _in_double(self.box),
+                take_step=self.take_step,
                 steps=rules.polishing_steps,
-                iterations=rules.polishing_iterations,
                 tick=tick,
             )
             self._keep(near, polished)

@@ -14,6 +14,9 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+POOL_SETTINGS = ("kernel_size", "stride", "padding", "dilation")
+"""Arguments of ``max_pool2d`` after its input, in order."""
+
 
 class Smoothed(TorchFunctionMode):
     """Run any code inside ``with Smoothed(temperature):`` with smooth activations and max pooling.
@@ -26,19 +29,22 @@ class Smoothed(TorchFunctionMode):
         self.temperature = temperature
 
     def __torch_function__(
-        self, function: Callable[..., Any], types: Iterable[type], args: Any = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        function: Callable[..., Any],
+        types: Iterable[type],
+        args: Any = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         named = dict(kwargs or {})
         called = getattr(function, "__name__", "")
         if called in ("relu", "relu_") and isinstance(args[0], Tensor):
             return smooth_relu(args[0], _width(args[0], self.temperature))
         if called == "max_pool2d" and not named.get("ceil_mode") and len(args) < 6:
-            return smooth_max_pool(*args[:1], self.temperature, *args[1:], **_pool_settings(named))
+            named = {name: named[name] for name in POOL_SETTINGS if name in named}
+            return smooth_max_pool(
+                args[0], self.temperature, **dict(zip(POOL_SETTINGS, args[1:], strict=False)), **named
+            )
         return function(*args, **named)
-
-
-def _pool_settings(named: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: named[name] for name in ("kernel_size", "stride", "padding", "dilation") if name in named}
 
 
 def _width(values: Tensor, temperature: float) -> Tensor:
@@ -62,7 +68,7 @@ def smooth_max_pool(
 ) -> Float[Tensor, "example channel row column"]:
     """Return the log-sum-exp of every window that ``max_pool2d`` would take the maximum of."""
     tall, wide = _pair(kernel_size)
-    down, right = _pair(kernel_size if stride is None or stride == [] else stride)
+    down, right = _pair(stride or kernel_size)
     (above, beside), (step, stride_inside) = _pair(padding), _pair(dilation)
     width = _width(values, temperature)
     lowest = float(torch.finfo(values.dtype).min) / 4
