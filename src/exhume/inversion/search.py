@@ -44,7 +44,7 @@ class SearchRules:
     """Size of the random change where the residual is largest, relative to the range of an input value."""
     fresh_every: NonNegativeInt = 6
     """Each this many descents an unsolved image starts from scratch again; 0: never."""
-    promising: PositiveFloat = 3e-3
+    promising: PositiveFloat = 1e-2
     """Relative residual from which Gauss–Newton takes over; above it, the wrong units are on."""
     polishing_steps: PositiveInt = 12
     """Largest number of Gauss–Newton steps."""
