@@ -23,3 +23,14 @@ def test_the_demo_recovers_faces(
     assert "GateCertificate" in audit["attack"]
     assert (tmp_path / "report.html").is_file()
     assert (tmp_path / "figures" / "gallery.png").is_file()
+
+
+def test_the_demo_recovers_faces_from_a_checkpoint_without_initial_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("exhume.cli.demo.FACES", 8)
+    audit = as_json(capsys, "demo", "--evidence=checkpoint", f"--out={tmp_path}")
+    assert audit["threat_model"]["initial weights"] is False
+    assert audit["threat_model"]["optimiser state"]["optimiser"] == "AdamW"
+    assert audit["exact"] >= 7
+    assert audit["false_certificates"] == 0

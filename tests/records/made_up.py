@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from exhume.models.mlp import MLP
-from exhume.records import AttackerView, Dataset, Outcome, Reconstruction, Split, Victim
+from exhume.records import AttackerView, Dataset, OptimiserState, Outcome, Reconstruction, Split, Victim
 
 floating = st.sampled_from([torch.float16, torch.float32, torch.float64])
 awkward = st.text(max_size=20) | st.sampled_from(["", "\0", "a/b", "\ud800", "‮ × −", '"}{', "None", "kind"])
@@ -82,6 +82,7 @@ def victims(draw: st.DrawFn) -> Victim:
         bounds=draw(bounds),
         offset=draw(st.none() | tensors(input_shape, dtype)),
         linearised=draw(st.booleans()),
+        optimiser_state=draw(st.none() | st.just(OptimiserState(first_moment=final, slot="exp_avg", steps=3, lr=0.1))),
         dataset=draw(awkward),
         training=draw(json_objects),
         result=draw(json_objects),

@@ -106,7 +106,7 @@ def test_a_view_states_what_a_model_card_does(victims):
 
 def test_every_public_setting_of_a_training_has_a_field():
     """A new setting of a training is public or not by decision: it has a field, or is named here."""
-    kept_by_owner = {"seed", "schedule", "momentum_rise", "stop_loss", "patience", "linearised"}
+    kept_by_owner = {"seed", "schedule", "momentum_rise", "stop_loss", "patience", "linearised", "keep_optimiser_state"}
     assert {f.name for f in dataclasses.fields(Training)} - set(FACTS) == kept_by_owner
 
 

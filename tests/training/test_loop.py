@@ -15,7 +15,7 @@ from exhume.training.losses import LOSSES
 from tests.training.digit_victims import BINARY, SMALL, have_same_weights
 
 
-@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+@pytest.mark.parametrize("optimiser", ["sgd", "adam", "adamw"])
 def test_weight_decay_and_momentum_mean_what_they_do_in_pytorch(optimiser):
     settings = {"lr": 0.01, "momentum": 0.7, "weight_decay": 0.1, "steps": 25, "precision": "float64"}
     victim = train(BINARY, model=SMALL, device="cpu", optimiser=optimiser, **settings)
@@ -25,7 +25,9 @@ def test_weight_decay_and_momentum_mean_what_they_do_in_pytorch(optimiser):
     theirs = (
         torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.7, weight_decay=0.1)
         if optimiser == "sgd"
-        else torch.optim.Adam(network.parameters(), lr=0.01, betas=(0.7, 0.999), weight_decay=0.1)
+        else {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[optimiser](
+            network.parameters(), lr=0.01, betas=(0.7, 0.999), weight_decay=0.1
+        )
     )
     for _ in range(25):
         theirs.zero_grad()

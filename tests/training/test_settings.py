@@ -77,6 +77,8 @@ def test_only_plain_descent_on_squares_has_a_closed_form():
         ({"loss": "hinge"}, "loss should be 'mse', 'huber', 'bce' or 'ce', not 'hinge'"),
         ({"precision": "float16"}, "precision should be 'float32' or 'float64'"),
         ({"rate": 0.1}, "has no setting 'rate'"),
+        ({"keep_optimiser_state": True, "momentum": 0.0}, "Only an optimiser with momentum"),
+        ({"keep_optimiser_state": True, "linearised": True}, "Only an optimiser with momentum"),
     ],
 )
 def test_impossible_settings_are_refused(settings, message):
@@ -89,7 +91,7 @@ def test_settings_are_frozen_and_described_in_the_order_of_their_fields():
     """Checkpoints and reports depend on names and order."""
     assert list(Training().describe()) == [
         "loss", "optimiser", "schedule", "lr", "momentum", "momentum_rise", "batch_size", "weight_decay", "steps",
-        "epochs", "stop_loss", "patience", "linearised", "precision", "seed",
+        "epochs", "stop_loss", "patience", "linearised", "keep_optimiser_state", "precision", "seed",
     ]  # fmt: skip
     with pytest.raises(dataclasses.FrozenInstanceError):
         Training().lr = 1.0

@@ -93,6 +93,18 @@ def test_a_victim_survives_its_file(tmp_path):
     assert Victim.load(tmp_path / "victim.safetensors") == victim
 
 
+@pytest.mark.parametrize("settings", [{"momentum": 0.9}, {"optimiser": "adamw", "batch_size": 4}])
+def test_the_optimisers_state_is_kept_when_asked_for(tmp_path, settings):
+    victim = train(BINARY, model=SMALL, device="cpu", steps=20, keep_optimiser_state=True, **settings)
+    state = victim.optimiser_state
+    assert state.first_moment.keys() == victim.final.keys()
+    assert state.slot == ("exp_avg" if "optimiser" in settings else "momentum_buffer")
+    assert victim.view().optimiser_state == state
+    victim.save(tmp_path / "victim.safetensors")
+    assert Victim.load(tmp_path / "victim.safetensors") == victim
+    assert train(BINARY, model=SMALL, device="cpu", steps=20, **settings).optimiser_state is None
+
+
 def test_zero_steps_leave_the_network_unchanged():
     for linearised in (False, True):
         victim = train(BINARY, model=SMALL, device="cpu", steps=0, linearised=linearised)

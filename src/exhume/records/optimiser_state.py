@@ -90,6 +90,10 @@ class OptimiserState(Record):
         """Return the same state with other tensors."""
         return OptimiserState(first_moment=first_moment, **self.describe())
 
+    def cpu(self) -> "OptimiserState":
+        """Return a copy on the CPU."""
+        return self.with_moment({name: moment.detach().cpu().clone() for name, moment in self.first_moment.items()})
+
 
 def read_state(state: "OptimiserState | Mapping[str, Any]", model: nn.Module) -> OptimiserState:
     """Return a state that users may give as PyTorch's ``optimizer.state_dict()``, or as first moments by name.

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from exhume.core.storage import save_bundle
 from exhume.models.architecture import Architecture
+from exhume.records.optimiser_state import OptimiserState
 from exhume.records.public_training import PublicTraining
 from exhume.records.record import Bounds, Record, check_bounds, refuse_misfits
-from exhume.records.view import AttackerView, load_network, pack_weights
+from exhume.records.view import AttackerView, describe_evidence, load_network, pack_weights
 from exhume.records.weights import Weights, check_shapes, weight_shapes
 
 
@@ -28,6 +29,8 @@ class Victim(Record):
     bounds: Bounds | None
     offset: Float[Tensor, "..."] | None = None
     linearised: bool = False
+    optimiser_state: OptimiserState | None = None
+    """What the optimiser remembered at the end, where the training kept it."""
     dataset: str
     training: Mapping[str, Any] = field(default_factory=dict)
     """The settings of the training as JSON values, seed included: enough to repeat it."""
@@ -40,7 +43,9 @@ class Victim(Record):
     def view(self) -> AttackerView:
         """Return what an attacker holds who has the initial and final weights and what a model card states.
 
-        The seed, the name of the data set and the result stay with the owner.
+        The optimiser's state is among it where the training kept it; to attack without the initial weights, use
+        ``dataclasses.replace(victim.view(), initial=None)``. The seed, the name of the data set and the result stay
+        with the owner.
         """
         return AttackerView(
             model=self.architecture.build(self.input_shape, self.outputs),
@@ -50,6 +55,7 @@ class Victim(Record):
             bounds=self.bounds,
             offset=self.offset,
             linearised=self.linearised,
+            optimiser_state=self.optimiser_state,
             training=PublicTraining.from_record(self.training),
             architecture=self.architecture,
         )
@@ -65,8 +71,9 @@ class Victim(Record):
             "dataset": self.dataset,
             "training": dict(self.training),
             "result": dict(self.result),
-        }
-        save_bundle(Path(path), "victim", values, pack_weights(self.final, self.initial, self.offset))
+        } | describe_evidence(None, self.optimiser_state)
+        tensors = pack_weights(self.final, self.initial, self.offset, state=self.optimiser_state)
+        save_bundle(Path(path), "victim", values, tensors)
 
     @classmethod
     def load(cls, path: Path | str) -> "Victim":

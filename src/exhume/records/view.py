@@ -137,7 +137,7 @@ class AttackerView(Record):
             "bounds": self.bounds,
             "linearised": self.linearised,
             "training": self.training.facts(),
-        } | describe_state(self.optimiser_state)
+        } | describe_evidence(self.gradient, self.optimiser_state)
         save_bundle(Path(path), "view", values, tensors)
 
     @classmethod
@@ -196,9 +196,15 @@ def pack_weights(
     return packed
 
 
-def describe_state(state: OptimiserState | None) -> dict[str, Any]:
-    """Return the values of a saved network that describe its optimiser's state, where it has one."""
-    return {} if state is None else {"optimiser_state": state.describe()}
+def describe_evidence(gradient: Weights | None, state: OptimiserState | None) -> dict[str, Any]:
+    """Return the values of a saved network about its gradient and its optimiser's state, where it has them.
+
+    The names of the parameters are among them: a file that lost some is then known to be incomplete.
+    """
+    described: dict[str, Any] = {} if gradient is None else {"gradient": sorted(gradient)}
+    if state is not None:
+        described["optimiser_state"] = state.describe() | {"parameters": sorted(state.first_moment)}
+    return described
 
 
 def load_network(path: Path | str, kind: str) -> dict[str, Any]:
@@ -212,9 +218,12 @@ def load_network(path: Path | str, kind: str) -> dict[str, Any]:
         "initial": select_prefix(tensors, "initial") or None,
         "final": select_prefix(tensors, "final"),
     }
-    if gradient := select_prefix(tensors, "gradient"):
+    gradient, moment = select_prefix(tensors, "gradient"), select_prefix(tensors, "optimiser_state")
+    state = dict(values.get("optimiser_state", {}))
+    if sorted(gradient) != values.get("gradient", []) or sorted(moment) != state.pop("parameters", []):
+        raise RecordError(f"{path} lacks a part of its gradient or of its optimiser's state.")
+    if gradient:
         network["gradient"] = gradient
-    if "optimiser_state" in values:
-        moment = select_prefix(tensors, "optimiser_state")
-        network["optimiser_state"] = OptimiserState(first_moment=moment, **values["optimiser_state"])
+    if moment:
+        network["optimiser_state"] = OptimiserState(first_moment=moment, **state)
     return network

@@ -67,6 +67,8 @@ class TrainingLoop:
         lr, momentum = settings.lr or 0.0, settings.momentum or 0.0
         if settings.optimiser == "adam":
             return torch.optim.Adam(parameters, lr=lr, betas=(momentum, 0.999), weight_decay=settings.weight_decay)
+        if settings.optimiser == "adamw":
+            return torch.optim.AdamW(parameters, lr=lr, betas=(momentum, 0.999), weight_decay=settings.weight_decay)
         return torch.optim.SGD(parameters, lr=lr, momentum=momentum, weight_decay=settings.weight_decay)
 
     def run(self, progress: Progress, checkpoint: Checkpoint | None) -> str:
@@ -141,7 +143,7 @@ class TrainingLoop:
     @torch.no_grad()
     def compute_penalty(self) -> float:
         """Return the term that weight decay adds to the loss."""
-        if self.settings.weight_decay == 0.0:
+        if self.settings.weight_decay == 0.0 or self.settings.optimiser == "adamw":  # which decays beside the loss
             return 0.0
         parameters = self.optimiser.param_groups[0]["params"]
         squares = torch.stack([weight.square().sum() for weight in parameters]).sum().item()

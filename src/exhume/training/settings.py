@@ -11,7 +11,7 @@ from exhume.core.errors import ExhumeError
 from exhume.core.settings import settings
 
 LossName = Literal["mse", "huber", "bce", "ce"]
-Optimiser = Literal["sgd", "adam"]
+Optimiser = Literal["sgd", "adam", "adamw"]
 Schedule = Literal["fast", "paper"]
 Precision = Literal["float32", "float64"]
 Momentum = Annotated[float, Field(ge=0, lt=1)]
@@ -37,7 +37,7 @@ class Training:
     lr: NonNegativeFloat | None = None
     """Learning rate."""
     momentum: Momentum | None = None
-    """Momentum of SGD; for Adam, the decay rate of the mean gradient."""
+    """Momentum of SGD; for Adam and AdamW, the decay rate of the mean gradient."""
     momentum_rise: NonNegativeInt | None = None
     """Steps r of a momentum that rises as 1 − r/k with the step k until it reaches the momentum; 0: constant.
 
@@ -47,7 +47,7 @@ class Training:
     batch_size: PositiveInt | None = None
     """Examples per step; all by default."""
     weight_decay: NonNegativeFloat = 0.0
-    """Weight w of a penalty w/2·‖θ‖², coupled as in torch.optim.SGD and Adam."""
+    """Weight w of a penalty w/2·‖θ‖², coupled as in torch.optim.SGD and Adam; decoupled for AdamW."""
     steps: NonNegativeInt | None = None
     """Largest number of steps."""
     epochs: NonNegativeInt | None = None
@@ -61,6 +61,8 @@ class Training:
 
     For full-batch gradient descent on the squared error the result is computed in closed form.
     """
+    keep_optimiser_state: bool = False
+    """Keep the optimiser's memory of its last gradients, as checkpoints of training frameworks do."""
     precision: Precision = "float32"
     """Floating-point type of weights and data."""
     seed: int = 0
@@ -68,6 +70,8 @@ class Training:
     def __post_init__(self) -> None:
         if self.steps is not None and self.epochs is not None:
             raise ExhumeError("Give a training either steps or epochs, not both.")
+        if self.keep_optimiser_state and (self.has_closed_form or self.momentum == 0.0):
+            raise ExhumeError("Only an optimiser with momentum, such as Adam, has a state to keep.")
 
     @property
     def has_closed_form(self) -> bool:
@@ -94,7 +98,7 @@ class Training:
         elif steps is None and not self.has_closed_form:  # which costs the same for any time, so it needs no limit
             steps = 20_000
         stop_loss = 1e-10 if paper or LOSSES[self.loss].attained else 1e-3
-        momentum, rise = (0.9, 0) if paper or self.optimiser == "adam" else (0.9 if batch_size else 0.99, 32)
+        momentum, rise = (0.9, 0) if paper or self.optimiser != "sgd" else (0.9 if batch_size else 0.99, 32)
         if self.momentum is not None:
             momentum, rise = self.momentum, 0
         return replace(

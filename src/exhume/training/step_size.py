@@ -45,7 +45,7 @@ def fast_lr(network: nn.Module, inputs: Float[Tensor, "example ..."], settings: 
     Steps of ``0.3/sharpness`` follow the flow. Where weights start small or grow without limit, the sharpness grows
     with them, so there is an upper bound too, in proportion to how the loss and the layers scale gradients down.
     """
-    if settings.optimiser == "adam":
+    if settings.optimiser != "sgd":
         return 1e-3
     objective = LOSSES[settings.loss]
     steepest = sharpness(network, inputs, objective) + settings.weight_decay

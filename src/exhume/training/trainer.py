@@ -18,6 +18,7 @@ from exhume.models.architecture import Architecture
 from exhume.models.linearised import Linearised
 from exhume.models.mlp import MLP
 from exhume.records import Dataset, Victim
+from exhume.records.optimiser_state import read_state
 from exhume.records.record import refuse_misfits
 from exhume.training.closed_form import solve_flow, weights_at
 from exhume.training.loop import TrainingLoop
@@ -73,6 +74,7 @@ def train(
     network = model.build(data.input_shape, outputs, generator).to(where, dtype)
     initial = copy_weights(network)
 
+    state = None
     used = asked.resolve(examples=len(inputs), fast_lr=lambda: fast_lr(network, inputs, asked))
     if used.has_closed_form:
         ending = _solve(network, inputs, targets, used)
@@ -91,6 +93,8 @@ def train(
         ended_by = loop.run(progress, file)
         used = loop.settings
         ending = {"steps": loop.step, "ended_by": ended_by, "seconds": loop.seconds}
+        if used.keep_optimiser_state and loop.optimiser.state:  # a momentum that rises begins without memory
+            state = read_state(loop.optimiser.state_dict(), network).cpu()
     victim = Victim(
         architecture=model,
         initial=initial,
@@ -100,6 +104,7 @@ def train(
         bounds=data.bounds,
         offset=data.offset,
         linearised=used.linearised,
+        optimiser_state=state,
         dataset=data.name,
         training=used.describe(),
     )

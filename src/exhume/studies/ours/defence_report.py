@@ -91,7 +91,7 @@ KINDS: tuple[tuple[str, ...], ...] = (
     ("none",),
     ("KIP", "RKIP"),
     ("DP-SGD",),
-    ("weight", "Adam"),
+    ("weight", "Adam", "checkpoint", "state"),
     ("softplus", "gelu"),
     ("noise", "float", "bfloat", "int"),
 )

@@ -22,7 +22,7 @@ from exhume.studies.ours.defence_report import advice, defence_figure, defence_r
 from exhume.studies.study import Study, StudyResult, StudyRun, slug
 from exhume.studies.tasks import load_task
 from exhume.training.private import PrivateTraining, train_privately
-from exhume.training.release import add_noise, quantise_weights, round_weights
+from exhume.training.release import add_noise, drop_optimiser_state, quantise_weights, round_weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +120,18 @@ def release_changed(change: Callable[[AttackerView], AttackerView]) -> Defence:
     return defend
 
 
+def release_checkpoint(change: Callable[[AttackerView], AttackerView]) -> Defence:
+    """Return the release of a checkpoint after training with AdamW, initial weights unknown."""
+
+    def defend(settings: DefenceSettings, data: Dataset, run: StudyRun) -> Released:
+        training: dict[str, Any] = {"optimiser": "adamw", "lr": 1e-4, "batch_size": 10, "stop_loss": 1e-3}
+        training["keep_optimiser_state"] = True
+        released = train_undefended(settings, data, run, **training)
+        return replace(released, view=change(replace(released.view, initial=None)))
+
+    return defend
+
+
 def make_defences(settings: DefenceSettings) -> dict[str, Defence]:
     """Return every defence by name."""
     kernel = InfiniteNTK.of(MLP(width=settings.width))
@@ -144,6 +156,8 @@ def make_defences(settings: DefenceSettings) -> dict[str, Defence]:
         **{f"weight decay {decay:g}": train_otherwise(weight_decay=decay) for decay in settings.decays},
         **{name: train_otherwise(model=model) for name, model in smooth.items()},
         "Adam": train_otherwise(optimiser="adam"),
+        "checkpoint with state": release_checkpoint(lambda view: view),
+        "state dropped": release_checkpoint(drop_optimiser_state),
         **{f"noise {std:g}": release_changed(partial(_add_noise, std=std)) for std in settings.noises},
         "float16": release_changed(lambda view: round_weights(view, torch.float16)),
         "bfloat16": release_changed(lambda view: round_weights(view, torch.bfloat16)),
