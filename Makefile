@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: demo test lint types docs clean
+.PHONY: demo test lint types docs package clean
 demo: $(STAMP)
 	$(BIN)/exhume demo --out out/demo
 
@@ -25,6 +25,14 @@ types: $(STAMP)
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+# Before a release: build both archives, install the wheel into an empty environment, and run the demo from it.
+package: $(STAMP)
+	rm -rf dist out/package
+	$(BIN)/python -m hatchling build --directory dist
+	$(PYTHON) -m venv out/package/venv
+	out/package/venv/bin/python -m pip install --quiet -c constraints.txt dist/*.whl
+	cd out/package && venv/bin/exhume demo --out demo
+
 # The constraints pin everything the tests ran with, so nothing is left to resolve. Two installations run side by side,
 # as compiling byte code takes most of the time of each; the check at the end finds a pin that is missing.
 FIRST := ^(torch|sympy|networkx|scipy|scikit-image)==
@@ -35,9 +43,9 @@ $(STAMP): pyproject.toml constraints.txt
 	grep -vE '$(FIRST)' constraints.txt > .venv/rest.txt
 	@$(BIN)/python -m pip install --quiet --no-deps -r .venv/first.txt & first=$$!; \
 	$(BIN)/python -m pip install --quiet --no-deps -r .venv/rest.txt && wait $$first
-	$(BIN)/python -m pip install --quiet --no-deps -e .
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	$(BIN)/python -m pip check
 	touch $@
 
 clean:
-	rm -rf .venv out site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv out site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
