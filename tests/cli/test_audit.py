@@ -163,7 +163,9 @@ def test_public_facts_of_the_training_are_reported(own_files: Path, tmp_path: Pa
 
 def test_pipelines_get_exit_codes_and_junit(own_files: Path, shared: Path, tmp_path: Path) -> None:
     report = tmp_path / "junit.xml"
-    assert audit(own_files, shared, "--fail-if=certified>0", f"--junit={report}") == 1
+    log = tmp_path / "audit.sarif"
+    assert audit(own_files, shared, "--fail-if=certified>0", f"--junit={report}", f"--sarif={log}") == 1
+    assert json.loads(log.read_text())["runs"][0]["results"][0]["ruleId"] == "condition"
     assert ElementTree.parse(report).getroot()[0].get("failures") == "1"
     assert audit(own_files, shared, "--fail-if=certified>10", f"--junit={report}") == 0
     assert ElementTree.parse(report).getroot()[0].get("failures") == "0"

@@ -6,6 +6,7 @@ from exhume.auditing.conditions import Condition
 from exhume.auditing.junit import junit, write_junit
 from exhume.auditing.orchestrator import audit
 from exhume.auditing.prices import price_defences
+from exhume.auditing.sarif import sarif, write_sarif
 from exhume.auditing.start_search import draw_weights, find_base, find_seed
 
 __all__ = [
@@ -18,5 +19,7 @@ __all__ = [
     "find_seed",
     "junit",
     "price_defences",
+    "sarif",
     "write_junit",
+    "write_sarif",
 ]

@@ -25,6 +25,7 @@ def audit_command(
     defences: options.DefencesOption = False,
     fail_if: options.FailIfOption = None,
     junit: options.JunitOption = None,
+    sarif: options.SarifOption = None,
     out: options.OptionalOut = None,
     seed: options.SeedOption = 0,
     device: options.DeviceOption = "auto",
@@ -35,7 +36,7 @@ def audit_command(
     Exits with 0, with 1 if a condition of --fail-if is met, with 2 on bad input, with 3 if nothing could be tested.
     After a crash or Ctrl-C, the same command continues.
     """
-    from exhume.auditing import Condition, audit_to_json, write_junit
+    from exhume.auditing import Condition, audit_to_json, write_junit, write_sarif
     from exhume.auditing.orchestrator import run_audit
     from exhume.cli.attack_settings import build_all_attacks, build_attacks
     from exhume.cli.pipeline import load_examples, parse_names, write_audit
@@ -72,6 +73,8 @@ def audit_command(
     met = {condition: condition.is_met(audited) for condition in conditions}
     if junit is not None:
         write_junit(junit, audited, met)
+    if sarif is not None:
+        write_sarif(sarif, audited, met, str(own.final or own.checkpoint or folder.path))
     for condition in (condition for condition, is_met in met.items() if is_met):
         console.note(f"The condition {condition.text!r} is met.")
     if any(met.values()):

@@ -218,3 +218,7 @@ FailIfOption = Annotated[
     ),
 ]  # fmt: skip
 JunitOption = Annotated[Path | None, _pipeline("--junit", metavar="FILE", help="Also write the result as JUnit XML.")]
+SarifOption = Annotated[
+    Path | None,
+    _pipeline("--sarif", metavar="FILE", help="Also write the result as SARIF, for code-scanning dashboards."),
+]
