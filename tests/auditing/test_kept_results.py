@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from exhume.attacks import WeightDifference
 from exhume.auditing import audit
 from exhume.auditing.kept_results import is_result_of, request_digest, run_or_reuse
 from exhume.auditing.observer import SilentObserver
 from exhume.auditing.run_folder import RunFolder
 from exhume.core.run_context import OutOfTime
-from exhume.records import Reconstruction
+from exhume.records import AttackerView, Reconstruction
 from tests.auditing.audited_networks import Counting, digits, trained
 
 
@@ -85,3 +86,25 @@ def test_every_fact_that_decides_a_result_changes_the_digest() -> None:
     digests += [request_digest("Attack()", view, 1), request_digest("Other()", view, 0)]
     assert len(set(digests)) == len(digests)
     assert request_digest("Attack()", view, 0) == digests[0]
+
+
+def test_unfinished_work_on_other_weights_is_discarded_with_a_note(tmp_path: Path) -> None:
+    notes: list[str] = []
+
+    class Listening(SilentObserver):
+        def note(self, sentence: str) -> None:
+            notes.append(sentence)
+
+    def attack(view: AttackerView, seconds: float) -> Reconstruction:
+        return run_or_reuse(
+            "weight-difference", WeightDifference(steps=40, candidates=4), view, folder=RunFolder(tmp_path), seed=0,
+            device="cpu", observer=Listening(), seconds=seconds,
+        )  # fmt: skip
+
+    with pytest.raises(OutOfTime):
+        attack(trained(), 1e-9)
+    assert list(tmp_path.rglob("weight-difference*.safetensors"))
+    other = replace(trained(), final={name: weight + 1e-3 for name, weight in trained().final.items()})
+    assert len(attack(other, 600.0)) == 4
+    assert [note.startswith("Discarded") for note in notes] == [True]
+    assert not (tmp_path / "checkpoints").exists()

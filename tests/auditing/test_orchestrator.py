@@ -27,7 +27,7 @@ def test_an_automatic_audit_runs_what_applies_until_everything_is_proven() -> No
     assert fates["gate-certificate"] == "ran"
     assert "proven already" in fates["weight-difference"]
     assert verdict(audited).finding is Finding.PROVEN
-    assert verdict(audited).sentence.startswith("8 of 8 training images were recovered exactly")
+    assert verdict(audited).sentence.startswith("All 8 training images were recovered exactly")
 
 
 def test_without_data_there_are_counts_and_confidence_but_no_comparison() -> None:

@@ -18,7 +18,7 @@ from tests.cli.child_commands import kill_at_write, limit_file_size, run_in_chil
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals are POSIX here")
 
 ATTACKS = ["--attacks=gate-certificate,weight-difference", "--set=weight-difference.steps=60", "--device=cpu"]
-CHECKPOINT = "checkpoints/weight-difference.safetensors"
+CHECKPOINT = "/weight-difference.safetensors"
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_an_audit_killed_at_any_of_its_writes_ends_the_same(trained: Path, tmp_p
         assert_whole(cut)
     (cut / ".report.html.a1b2c3").write_text("<!doctype html>half a page")
     assert run_in_child(command, tmp_path / "run") == 0
-    assert not (cut / "weight-difference" / CHECKPOINT).exists()
+    assert not (cut / "weight-difference" / "checkpoints").exists()
     assert not list(cut.glob(".*")), "half-written files of a killed command are removed"
     assert_whole(cut)
     first, second = (without_times(json.loads((folder / "audit.json").read_text())) for folder in (whole, cut))
@@ -90,7 +90,7 @@ def test_work_continues_from_a_checkpoint(trained: Path, tmp_path: Path) -> None
     command = ["attack", str(trained), *ATTACKS[1:], "--attack=weight-difference", f"--out={place}", "--quiet"]
     kill = partial(kill_at_write, CHECKPOINT, count=1)
     assert run_in_child(command, tmp_path / "run", kill) == -signal.SIGKILL
-    checkpoint = place / CHECKPOINT
+    (checkpoint,) = place.rglob(CHECKPOINT[1:])
     before = checkpoint.read_bytes()
     checkpoint.write_bytes(before[: len(before) // 2])
     assert main(command) == 2, "a damaged checkpoint is reported, so it was read"

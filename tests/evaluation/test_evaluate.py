@@ -128,7 +128,10 @@ def test_certificates_are_checked_against_the_nearest_training_example():
     assert evaluation.certified_exact == 5
     result = verdict(evaluation)
     assert result.finding is Finding.PROVEN
-    assert result.sentence == f"6 of {SIZE} training images were recovered, each with a proof; 5 of them exactly."
+    assert result.sentence == (
+        f"6 of {SIZE} training images were recovered, and the attacker can prove each without the data."
+    )
+    assert "Matched exactly: 5." in result.detail
     assert "1 of them matches none of the training images given: either the data given is incomplete" in result.detail
 
 
@@ -145,7 +148,7 @@ def test_without_data_only_certificates_are_reported():
     assert values["diagnostics"] == {"training_size_estimate": 40, "floor": None}
     unknown = ("training_size", "curve", "holdout_curve", "recovered_at_fpr", "p_values", "false_certificates")
     assert all(values[key] is None for key in unknown)
-    assert verdict(evaluation).sentence == "2 training images were recovered, each with a proof."
+    assert verdict(evaluation).sentence == "2 training images were recovered, and the attacker can prove each."
     assert verdict(evaluate(make_found(noise((1, 8, 8), 3)))).finding is Finding.UNPROVEN
 
 

@@ -4,6 +4,7 @@ import base64
 import io
 
 import numpy as np
+import torch
 from PIL import Image
 
 from exhume.report.cards import MOST_COLUMNS, build_card, encode_png
@@ -24,6 +25,19 @@ def test_cards_are_classified_and_described():
     assert cards[5]["proof"] is None
     assert cards[0]["label"] == ("cat", "dog")[cards[0]["example"] % 2]
     assert set(cards[0]["images"]) == {"recovered", "trained on", "nearest held out"}
+    assert set(cards[-1]["images"]) == {"candidate", "trained on", "nearest held out"}
+
+
+def test_each_card_says_why_it_is_not_proven():
+    doubts = [""] * 4 + ["too noisy", "outside the range"] + [""] * 3
+    cards = build_cards(make_audit(diagnostics={"doubts": doubts}))
+    assert [card["doubt"] for card in cards[:4]] == [None] * 4
+    assert {card["doubt"] for card in cards if card["kind"] == "good"} == {
+        "not proven: too noisy",
+        "not proven: outside the range",
+    }
+    none = make_audit(certified=torch.zeros(9, dtype=torch.bool), p_values=None)
+    assert {card["doubt"] for card in build_cards(none)} == {"not proven: this attack gives no proofs"}
 
 
 def test_cards_without_data_are_named_after_their_candidate():

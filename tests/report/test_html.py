@@ -63,7 +63,9 @@ def test_the_page_is_well_formed_and_fetches_nothing(shape, known):
 
 def test_the_verdict_comes_first_and_each_certificate_is_described():
     read = Page(render_page(make_audit()))
-    assert "4 of 8 training images were recovered exactly, each with a proof." in read.text
+    assert (
+        "6 of 8 training images were recovered exactly. The attacker can prove 4 of them without the data." in read.text
+    )
     assert read.text.count("certified: this image was in the training set, p < 1e-12") == 4
     assert read.text.count("certificate that matches none of the training images given") == 1
     assert "Give the audit all the training data" in read.text
@@ -144,5 +146,5 @@ def test_counts_beside_a_verdict_of_nothing_are_compared_with_chance():
     assert "No training input was recovered by this attack beyond what chance explains" in text
     assert f"{level.recovered} by distance alone (chance gives as many with probability {chance[4:]};" in text
     assert f"held out: {level.holdout_recovered}; by chance {chance}" in text
-    assert "Chance explains these counts" in text
+    assert "The verdict at the top gives the probability of these counts by chance" in text
     assert not any(row.name.startswith("recovered") for row in list_scores(evaluation)), "a rank is no similarity"

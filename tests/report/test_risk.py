@@ -15,6 +15,16 @@ def test_examples_are_ranked_by_their_most_serious_finding():
     assert [order.index(row.risk) for row in rows] == sorted(order.index(row.risk) for row in rows)
 
 
+def test_the_p_value_of_a_proven_example_is_that_of_its_certificate():
+    for row in rank_risks({"first": make_audit()}):
+        if row.risk is Risk.PROVEN:
+            assert row.p_value == 1e-13
+            assert not row.is_least
+        else:
+            assert row.p_value >= 1 / 9
+            assert row.is_least is (row.p_value == 1 / 9)
+
+
 def test_the_most_serious_of_several_attacks_counts():
     without_proof = make_audit(certified=torch.zeros(9, dtype=torch.bool), p_values=None)
     rows = rank_risks({"second": without_proof, "first": make_audit()})

@@ -39,6 +39,7 @@ class Attack(ABC):
         progress: Progress = no_progress,
         checkpoint: Path | str | None = None,
         seconds: float | None = None,
+        keep_partial: bool = False,
     ) -> Reconstruction:
         """Attack ``view`` and return the reconstruction.
 
@@ -49,6 +50,8 @@ class Attack(ABC):
             progress: a callback for progress reports.
             checkpoint: the file that long attacks save their state to and continue from.
             seconds: the time limit; the attack stops at its first progress report after it. None: no limit.
+            keep_partial: return what a search has found when the time is spent, instead of raising; its ``diagnostics``
+                then hold ``stopped_at`` (the share that was done) and ``seconds_needed`` (an estimate for the whole).
 
         Returns:
             A :class:`~exhume.records.Reconstruction` on the CPU, with inputs in the pixel range of the view.
@@ -60,7 +63,14 @@ class Attack(ABC):
         """
         count_outputs(view.model, view.input_shape)  # refuses models that cannot be attacked
         self.check(view)
-        context = RunContext.start(seed=seed, progress=progress, checkpoint=checkpoint, seconds=seconds)
+        context = RunContext.start(
+            seed=seed, progress=progress, checkpoint=checkpoint, seconds=seconds, wraps_up=keep_partial
+        )
         started = time.perf_counter()
         found = self.recover(view.to(resolve_device(device)), context)
-        return replace(found.cpu(), attack=repr(self), seed=seed, seconds=time.perf_counter() - started)
+        took = time.perf_counter() - started
+        if context.cut:
+            done = min(context.cut.values())
+            needed = {} if done == 0 else {"seconds_needed": took / done}
+            found = replace(found, diagnostics={**found.diagnostics, "stopped_at": done, **needed})
+        return replace(found.cpu(), attack=repr(self), seed=seed, seconds=took)

@@ -25,6 +25,7 @@ def audit_to_json(audit: Audit) -> dict[str, Any]:
         "start": None if audit.start is None else to_json_value(asdict(audit.start)),
         "prices": [to_json_value(asdict(price)) for price in audit.prices],
         "notes": to_json_value(audit.notes),
+        "threat_model": to_json_value(audit.given),
         **({} if first is None else evaluations[first]),
         "attacks": evaluations,
     }

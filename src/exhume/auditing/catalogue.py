@@ -4,6 +4,7 @@ Every attack that :mod:`exhume.attacks` exports is found automatically; an entry
 its caveats.
 """
 
+import ast
 import re
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any
@@ -71,6 +72,29 @@ def dashed(name: str) -> str:
     'gate-certificate'
     """
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()
+
+
+def shorten_settings(attack: str) -> str:
+    """Return the ``repr`` of an attack with only the settings that differ from their defaults.
+
+    >>> from exhume.attacks import WeightDifference
+    >>> shorten_settings(repr(WeightDifference(steps=500)))
+    'WeightDifference(steps=500)'
+    """
+    kinds = {kind.__name__: kind for kind in known_attacks().values()}
+    try:
+        given = ast.parse(attack, mode="eval").body
+        if not isinstance(given, ast.Call):
+            return attack
+        kind = kinds[ast.unparse(given.func)]
+        usual = ast.parse(repr(kind()), mode="eval").body
+    except (SyntaxError, KeyError, ValueError):
+        return attack
+    assert isinstance(usual, ast.Call)
+    defaults = {word.arg: ast.unparse(word.value) for word in usual.keywords}
+    texts = [(word.arg, ast.unparse(word.value)) for word in given.keywords]
+    different = [f"{name}={text}" for name, text in texts if defaults.get(name) != text]
+    return f"{kind.__name__}({', '.join([*map(ast.unparse, given.args), *different])})"
 
 
 def _required(field: "Field[Any]") -> bool:

@@ -27,6 +27,7 @@ def run_or_reuse(
     device: str | torch.device,
     observer: Observer,
     seconds: float = math.inf,
+    keep_partial: bool = False,
 ) -> Reconstruction:
     """Return the result that ``folder`` holds for this request, or run the attack and keep its result there.
 
@@ -34,10 +35,11 @@ def run_or_reuse(
     either the last checkpoint or the complete result.
 
     Raises:
-        OutOfTime: when the attack would have to run longer than ``seconds``.
+        OutOfTime: when the attack would have to run longer than ``seconds``. With ``keep_partial`` a search returns
+            what it has instead; that is not kept as a result, and the same call continues the search.
     """
-    checkpoint = folder.checkpoint(name)
     request = request_digest(repr(attack), view, seed)
+    checkpoint = folder.checkpoint(name, request)
     with folder.open():
         found = load_kept(folder, request)
         if found is not None and folder.result.exists():
@@ -46,16 +48,26 @@ def run_or_reuse(
         if found is None:
             if seconds <= 0:
                 raise OutOfTime("The budget is spent.")
+            if folder.discard_other_checkpoints(name, request):
+                observer.note(f"Discarded: unfinished work of {name} on other weights or settings in {folder.path}.")
             with observer.progress(checkpoint) as progress:
                 found = attack.run(
-                    view, seed=seed, device=device, progress=progress, checkpoint=checkpoint, seconds=seconds
+                    view,
+                    seed=seed,
+                    device=device,
+                    progress=progress,
+                    checkpoint=checkpoint,
+                    seconds=seconds,
+                    keep_partial=keep_partial,
                 )
+            if "stopped_at" in found.diagnostics:  # its checkpoint stays, and a later call continues
+                return found
             folder.clear_attack()
             found.save(folder.reconstruction)
             write_json(folder.request, {"request": request, "attack": repr(attack), "seed": seed})
         folder.clear_audit()
         write_json(folder.result, evaluate(found, victim=view).to_json())
-        folder.remove_checkpoint(name)
+        folder.remove_checkpoint(name, request)
     return found
 
 

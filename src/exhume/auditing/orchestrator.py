@@ -20,12 +20,14 @@ from exhume.auditing.kept_results import is_result_of, run_or_reuse
 from exhume.auditing.observer import Observer, SilentObserver
 from exhume.auditing.prices import price_defences
 from exhume.auditing.run_folder import RunFolder
+from exhume.auditing.training_size import give_size
 from exhume.core.devices import resolve_device
 from exhume.core.errors import ExhumeError, Refusal
 from exhume.core.progress import Progress, no_progress
 from exhume.core.run_context import OutOfTime
-from exhume.core.text import first_sentence
+from exhume.core.text import first_sentence, format_duration
 from exhume.evaluation import evaluate, lead
+from exhume.evaluation.network import threat_model
 from exhume.records import (
     Applicability,
     Assessment,
@@ -41,6 +43,7 @@ from exhume.records import (
 RAN = "ran"
 NOT_NEEDED = "not needed: every training input is proven already"
 STOPPED = "stopped when its share of the budget was spent; a larger budget continues from there"
+PARTIAL = "stopped at {done:.0%} when its share of the budget was spent{needed}; what it had found is evaluated"
 NOT_RUN = "not run: the budget was spent"
 
 RunOne = Callable[[str, Attack, float], Reconstruction]
@@ -128,26 +131,38 @@ def run_audit(
     if data is not None:
         check_data(view, data)
     minutes = default_minutes(is_auto=is_auto) if budget is None else budget
+    view, attacks, remarks = give_size(view, attacks, data)
 
     def run_one(name: str, attack: Attack, seconds: float) -> Reconstruction:
         if folder is not None:
             place = RunFolder(folder.path / name)
             return run_or_reuse(
-                name, attack, view, folder=place, seed=seed, device=device, observer=observer, seconds=seconds
+                name,
+                attack,
+                view,
+                folder=place,
+                seed=seed,
+                device=device,
+                observer=observer,
+                seconds=seconds,
+                keep_partial=True,
             )
         if seconds <= 0:
             raise OutOfTime("The budget is spent.")
         with observer.progress() as progress:
-            return attack.run(view, seed=seed, device=device, progress=progress, seconds=seconds)
+            return attack.run(view, seed=seed, device=device, progress=progress, seconds=seconds, keep_partial=True)
 
     with nullcontext() if folder is None else folder.open():
-        found, assessments = run_attacks(view, attacks, run_one, is_auto=is_auto, budget=Budget.start(minutes))
+        found, assessments = run_attacks(
+            view, attacks, run_one, is_auto=is_auto, budget=Budget.start(minutes), remarks=remarks
+        )
         if folder is not None:
             _clear_results_of_other_views(folder, view, known_attacks().keys() - found.keys())
     on_device = view.to(resolve_device(device))
     audited = Audit(
         evaluations={name: evaluate(one, data, victim=on_device) for name, one in found.items()},
         assessments=assessments,
+        given=threat_model(view),
         start=start,
         notes=notes or {},
     )
@@ -160,14 +175,22 @@ def run_audit(
 
 
 def run_attacks(
-    view: AttackerView, attacks: Mapping[str, Attack], run_one: RunOne, *, is_auto: bool, budget: Budget
+    view: AttackerView,
+    attacks: Mapping[str, Attack],
+    run_one: RunOne,
+    *,
+    is_auto: bool,
+    budget: Budget,
+    remarks: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Reconstruction], tuple[Assessment, ...]]:
     """Run attacks, the cheapest first, and return their results and what became of each attack.
+
+    ``remarks`` are further caveats by the name of the attack.
 
     Raises:
         Refusal: when an attack that was asked for does not apply; before any runs, where that can be seen.
     """
-    planned = assess(view, attacks)
+    planned = [_with_remark(one, (remarks or {}).get(one.attack)) for one in assess(view, attacks)]
     if not is_auto:
         for attack in attacks.values():
             attack.check(view)
@@ -198,8 +221,24 @@ def run_attacks(
             fate = f"ended by an error ({type(error).__name__}: {first_sentence(error)})"
             assessments.append(replace(one, fate=fate))
         else:
-            assessments.append(replace(one, fate=RAN))
+            assessments.append(replace(one, fate=_describe_end(found[one.attack])))
     return found, tuple(assessments)
+
+
+def _with_remark(one: Assessment, remark: str | None) -> Assessment:
+    """Return an assessment with one more caveat, where there is one and the attack applies."""
+    if remark is None or one.applies is Applicability.DOES_NOT:
+        return one
+    return replace(one, applies=Applicability.WITH_CAVEATS, reasons=(remark, *one.reasons))
+
+
+def _describe_end(found: Reconstruction) -> str:
+    """Return whether an attack ran to its end, and otherwise how long it would take."""
+    done, needed = found.diagnostics.get("stopped_at"), found.diagnostics.get("seconds_needed")
+    if done is None:
+        return RAN
+    words = "" if needed is None else f"; all of it takes about {format_duration(needed)} here"
+    return PARTIAL.format(done=done, needed=words)
 
 
 def _why_skipped(one: Assessment, found: Mapping[str, Reconstruction]) -> str | None:

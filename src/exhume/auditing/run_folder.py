@@ -64,9 +64,9 @@ class RunFolder:
         """The figures of the audit."""
         return self.path / "figures"
 
-    def checkpoint(self, work: str) -> Path:
-        """Return the file that long work saves its state to."""
-        return self.path / "checkpoints" / f"{work}.safetensors"
+    def checkpoint(self, work: str, request: str = "") -> Path:
+        """Return the file that long work saves its state to; a digest of the request keeps other work apart."""
+        return self.path / "checkpoints" / request[:12] / f"{work}.safetensors"
 
     def load_victim(self) -> Victim:
         """Load the network.
@@ -124,12 +124,25 @@ class RunFolder:
                 if folder.is_dir() and not any(folder.iterdir()):
                     folder.rmdir()
 
-    def remove_checkpoint(self, work: str) -> None:
+    def remove_checkpoint(self, work: str, request: str = "") -> None:
         """Remove the checkpoint of finished work."""
-        checkpoint = self.checkpoint(work)
-        checkpoint.unlink(missing_ok=True)
-        if checkpoint.parent.is_dir() and not any(checkpoint.parent.iterdir()):
-            checkpoint.parent.rmdir()
+        self.checkpoint(work, request).unlink(missing_ok=True)
+        self._remove_empty_checkpoint_folders()
+
+    def discard_other_checkpoints(self, work: str, request: str) -> bool:
+        """Remove checkpoints of the same work for other requests, such as other weights; return whether there were."""
+        own = self.checkpoint(work, request).parent
+        others = [file for file in (self.path / "checkpoints").rglob(f"{work}*.safetensors") if file.parent != own]
+        for file in others:
+            file.unlink(missing_ok=True)
+        self._remove_empty_checkpoint_folders()
+        return bool(others)
+
+    def _remove_empty_checkpoint_folders(self) -> None:
+        whole = self.path / "checkpoints"
+        for folder in (*whole.glob("*/"), whole):
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
 
     def clear_attack(self) -> None:
         """Remove the result of an earlier attack and its evaluation."""

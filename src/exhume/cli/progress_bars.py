@@ -8,7 +8,16 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 
 class ProgressBars:
@@ -22,10 +31,13 @@ class ProgressBars:
         self.checkpoint, self.interrupted = checkpoint, False
         self.tasks: dict[str, TaskID] = {}
         self.display = Progress(
+            SpinnerColumn(),  # moves between two reports
             TextColumn("{task.description}"),
             BarColumn(bar_width=28),
             TaskProgressColumn(),
             TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
             TextColumn("{task.fields[note]}", style="dim"),
             console=console,
         )

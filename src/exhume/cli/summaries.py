@@ -3,13 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from exhume.auditing.catalogue import shorten_settings
 from exhume.auditing.run_folder import RunFolder
 from exhume.auditing.start_search import LEAST_P
 from exhume.cli.console import CommandConsole
 from exhume.core.text import count_noun
 from exhume.evaluation import verdict
-from exhume.records import Assessment, Audit, Dataset, Reconstruction, StartEvidence, Victim
-from exhume.report.scores import format_p_value, list_scores
+from exhume.evaluation.verdict import describe_outcome
+from exhume.records import Assessment, Audit, Dataset, Price, Reconstruction, StartEvidence, Victim
+from exhume.report.scores import format_number, format_p_value, list_scores
 
 
 def print_training(console: CommandConsole, data: Dataset, victim: Victim) -> None:
@@ -28,8 +30,8 @@ def print_attack(console: CommandConsole, found: Reconstruction) -> None:
     """Print what an attack found, as far as the attacker knows."""
     certified = int(found.certified.sum())
     proven = f", {certified} of them certified" if certified else ""
-    console.print(found.attack)
-    console.print(f"{found.outcome.value}: {count_noun(len(found), 'candidate')}{proven} ({found.seconds:.1f} s)")
+    console.print(shorten_settings(found.attack))
+    console.print(f"{describe_outcome(found)}: {count_noun(len(found), 'candidate')}{proven} ({found.seconds:.1f} s)")
     if found.message:
         console.print(found.message)
 
@@ -68,8 +70,28 @@ def print_audit(console: CommandConsole, audit: Audit) -> None:
             console.print("")
             console.print_table(("", "trained on", "held out", "by chance"), rows)
         console.print("")
+    print_prices(console, audit.prices)
     console.print(result.sentence, style="bold")
     console.print(result.detail)
+
+
+def print_prices(console: CommandConsole, prices: Sequence[Price]) -> None:
+    """Print the cost and effect of changes before release, where they were measured."""
+    if not prices:
+        return
+    console.print("Cost and effect of changes before release, measured on this network:")
+    rows = [
+        (
+            price.change,
+            "–" if price.accuracy is None else f"{price.accuracy:.1%}",
+            format_number(price.recovered),
+            format_number(price.certified),
+            price.note,
+        )
+        for price in prices
+    ]
+    console.print_table(("weights", "test accuracy", "recovered", "certified", ""), rows)
+    console.print("")
 
 
 def print_files(console: CommandConsole, folder: RunFolder, audit: Audit) -> None:

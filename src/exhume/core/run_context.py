@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,11 @@ from exhume.core.progress import Progress, no_progress
 
 class OutOfTime(ExhumeError):  # noqa: N818 - an event that callers handle, not a malfunction
     """The deadline passed; what was saved in the checkpoint is kept, and the same call continues from there."""
+
+    def __init__(self, message: str = "", *, wraps_up: bool = False) -> None:
+        super().__init__(message)
+        self.wraps_up = wraps_up
+        """Whether the work should save its state and return what it has, where it can, instead of ending here."""
 
 
 STOPS = (KeyboardInterrupt, OutOfTime)
@@ -37,6 +42,10 @@ class RunContext:
     """The file that the state of the work is saved to and continued from; None: nothing is saved."""
     deadline: float = math.inf
     """When to stop, on the clock of :func:`time.monotonic`."""
+    wraps_up: bool = False
+    """Whether work that the deadline stops should return what it has so far, where it can."""
+    cut: dict[str, float] = field(default_factory=dict, compare=False)
+    """The stages that the deadline cut short, and the share of each that was done; empty for complete work."""
 
     @classmethod
     def start(
@@ -46,6 +55,7 @@ class RunContext:
         progress: Progress = no_progress,
         checkpoint: Path | str | None = None,
         seconds: float | None = None,
+        wraps_up: bool = False,
     ) -> "RunContext":
         """Return the context of work that begins now and may take ``seconds``."""
         return cls(
@@ -53,6 +63,7 @@ class RunContext:
             progress=progress,
             checkpoint=None if checkpoint is None else Path(checkpoint),
             deadline=math.inf if seconds is None else time.monotonic() + seconds,
+            wraps_up=wraps_up,
         )
 
     def report(self, stage: str, done: int, total: int, note: str = "") -> None:
@@ -62,8 +73,10 @@ class RunContext:
             OutOfTime: when the deadline has passed.
         """
         self.progress(stage, done, total, note)
-        if time.monotonic() > self.deadline:
-            raise OutOfTime("The time for this work is spent.")
+        is_done = self.wraps_up and done >= total > 0  # the little that is left to do is worth its time
+        if time.monotonic() > self.deadline and not is_done:
+            self.cut.setdefault(stage, done / total if total else 0.0)
+            raise OutOfTime("The time for this work is spent.", wraps_up=self.wraps_up)
 
     def part(self, name: str, *, generator: torch.Generator | None = None) -> "RunContext":
         """Return the context of a named part of the work, with a checkpoint file of its own beside this one."""
@@ -79,6 +92,6 @@ class RunContext:
         return None if self.checkpoint is None else Checkpoint(self.checkpoint, fingerprint(about, *tensors), kind)
 
     def discard_checkpoint(self) -> None:
-        """Remove the checkpoint file, if there is one."""
-        if self.checkpoint is not None:
+        """Remove the checkpoint file, if there is one; work that was cut short keeps it."""
+        if self.checkpoint is not None and not self.cut:
             self.checkpoint.unlink(missing_ok=True)

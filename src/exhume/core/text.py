@@ -22,3 +22,16 @@ def count_noun(count: int, noun: str) -> str:
     """
     digits = f"{count:,}".replace(",", " ") if count >= 10_000 else str(count)
     return f"{digits} {noun}{'' if count == 1 else 's'}"
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration in its natural unit.
+
+    >>> format_duration(42), format_duration(1_700), format_duration(9_000)
+    ('42 seconds', '28 minutes', '2.5 hours')
+    """
+    if seconds < 90:
+        return count_noun(max(1, round(seconds)), "second")
+    if seconds < 5_400:
+        return count_noun(round(seconds / 60), "minute")
+    return f"{seconds / 3600:.2g} hours"

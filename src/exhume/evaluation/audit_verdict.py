@@ -2,10 +2,19 @@
 
 from dataclasses import replace
 
-from exhume.evaluation.verdict import Finding, Verdict, verdict_of_evaluation
+from exhume.evaluation.verdict import (
+    NOTHING,
+    NOTHING_BEYOND_CHANCE,
+    NOTHING_CERTAIN,
+    Finding,
+    Verdict,
+    verdict_of_evaluation,
+)
 from exhume.records import Applicability, Audit, Evaluation
 
 _GRAVITY = list(Finding)
+_CAUTION = (NOTHING, NOTHING_BEYOND_CHANCE, NOTHING_CERTAIN)
+"""The sentences of a verdict of nothing, the most cautious last."""
 
 
 def lead(audit: Audit) -> str | None:
@@ -28,9 +37,20 @@ def verdict_of_audit(audit: Audit) -> Verdict:
     if others == 0:
         return worst
     if worst.finding is Finding.NOTHING:
-        return replace(worst, sentence=worst.sentence.replace("by this attack", "by any of the attacks that ran"))
+        return _nothing_by_any(audit)
     words = "One other attack" if others == 1 else f"{others} other attacks"
     return replace(worst, detail=f"{worst.detail} {words} ran and found no more than this.")
+
+
+def _nothing_by_any(audit: Audit) -> Verdict:
+    """State that no attack found anything, with the counts of each; the sentence claims no more than all of them."""
+    verdicts = {name: verdict_of_evaluation(evaluation) for name, evaluation in audit.evaluations.items()}
+    sentence = max((one.sentence for one in verdicts.values()), key=_CAUTION.index)
+    return Verdict(
+        finding=Finding.NOTHING,
+        sentence=sentence.replace("by this attack", "by any of the attacks that ran"),
+        detail=" ".join(f"{name}: {one.detail}" for name, one in verdicts.items()),
+    )
 
 
 def gravity(finding: Finding) -> int:

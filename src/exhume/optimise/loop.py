@@ -12,7 +12,7 @@ from torch import Tensor
 
 from exhume.core.checkpoint import Checkpoint
 from exhume.core.progress import Progress, no_progress
-from exhume.core.run_context import STOPS
+from exhume.core.run_context import OutOfTime
 from exhume.optimise.adam import Adam
 from exhume.optimise.outcomes import Minimum, Variables
 from exhume.optimise.runs import Runs, RunsObjective
@@ -103,10 +103,16 @@ def minimise_together(
                 checkpoint.save(*runs.pack())
             try:
                 progress(stage, adam.steps if runs.is_over else runs.taken, adam.steps, runs.note())
-            except STOPS:  # raised by the report, where the state is whole: save it, so that no step is lost
-                if checkpoint is not None:
+            except (KeyboardInterrupt, OutOfTime) as stop:
+                # Raised by the report, where the state is whole: save it, so that no step is lost.
+                wraps_up = isinstance(stop, OutOfTime) and stop.wraps_up
+                if checkpoint is not None and not (wraps_up and runs.taken == 0):
                     checkpoint.save(*runs.pack())
-                raise
+                if not wraps_up:
+                    raise
+                if runs.taken == 0:
+                    advance(1)
+                return runs.cut_short()
             if runs.is_over:
                 return runs.minima()
             advance(_steps_to_next_inspection(runs.taken, adam))

@@ -128,6 +128,13 @@ class Runs:
         values = self.history[self.taken - 1].tolist()
         return f"residual {min(value / scale for value, scale in zip(values, self.scales, strict=True)):.1e}"
 
+    def cut_short(self) -> list[Minimum]:
+        """End every run where it is, and return the ends."""
+        self.inspect()
+        for run, value in enumerate(self.history[self.taken - 1].tolist()):
+            self.ends.setdefault(run, _End(Outcome.STEPS_EXHAUSTED, self.taken, value))
+        return self.minima()
+
     def minima(self) -> list[Minimum]:
         """Return the end of every run."""
         return [

@@ -99,6 +99,8 @@ class Audit:
     """The evaluation of each attack by name, in the order they ran."""
     assessments: tuple[Assessment, ...] = ()
     """The assessment of every known attack, cheapest first."""
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """What the attacker was given, as JSON values with the names a report prints; also where no attack applies."""
     start: StartEvidence | None = None
     prices: tuple[Price, ...] = ()
     """Prices of changes before release, where they were asked for; the first is for no change."""

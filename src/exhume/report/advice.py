@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from exhume.evaluation.verdict import Finding
-from exhume.records import Audit
+from exhume.records import Applicability, Audit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,7 @@ class Advice:
 def recommend(audit: Audit, finding: Finding) -> list[Advice]:
     """Return recommendations for an audit with this finding."""
     if finding is Finding.UNTESTED:
-        return [_SUPPLY]
+        return _supply(audit)
     knew_start = any(evaluation.given.get("initial weights") for evaluation in audit.evaluations.values())
     if finding in (Finding.NOTHING, Finding.UNPROVEN):
         return [_NO_SEAL, *([] if knew_start else [_TRY_STARTS]), _HOLD_OUT]
@@ -95,8 +95,20 @@ _HOLD_OUT = Advice(
     what="Hold out as many examples as you trained on.",
     why="The comparison with held-out examples separates weak recoveries from chance.",
 )
-_SUPPLY = Advice(
+_FACTS = Advice(
     what="Give the audit what an attacker would have.",
-    why="The table of attacks above shows what each attack needs: above all the initial weights, which a search over "
-    "seeds or public checkpoints may find.",
+    why="The table of attacks above shows what each attack lacks. Facts about the training, such as its loss or its "
+    "size, are given with --trained-with and --training-size, settings of an attack with --set.",
 )
+_MORE_TIME = Advice(
+    what="Give the attacks more time.",
+    why="The table of attacks above shows which of them were stopped; the same command with a larger --budget "
+    "continues where they were.",
+)
+
+
+def _supply(audit: Audit) -> list[Advice]:
+    """Return what would let an attack run, apart from what was given already."""
+    stopped = any(one.fate and one.applies is not Applicability.DOES_NOT for one in audit.assessments)
+    starts = [] if audit.given.get("initial weights") else [_TRY_STARTS]
+    return [*([_MORE_TIME] if stopped else []), *starts, _FACTS]

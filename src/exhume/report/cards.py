@@ -8,7 +8,7 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
-from exhume.evaluation.verdict import plural
+from exhume.evaluation.verdict import is_recovery, plural
 from exhume.records import Evaluation
 from exhume.records.comparison import GOOD
 from exhume.report.exhibits import Exhibit, are_images, to_pixels
@@ -21,8 +21,11 @@ MOST_COLUMNS = 60
 def build_card(exhibit: Exhibit, evaluation: Evaluation, attack: str, place: int) -> dict[str, Any]:
     """Return the template values of one exhibit; numbers stay numbers, so that the page can sort and filter by them."""
     columns = evaluation.features or tuple(f"value {place}" for place in range(exhibit.recovered.numel()))
+    kind = _classify(exhibit)
+    # A candidate counts as a recovery only where such matches are more than chance.
+    is_shown = kind == "certified" or (kind == "good" and _has_recoveries(evaluation))
     sides = {
-        "recovered": exhibit.recovered,
+        "recovered" if is_shown or exhibit.example is None else "candidate": exhibit.recovered,
         "trained on": exhibit.original,
         "nearest held out": exhibit.nearest_held_out,
     }
@@ -36,10 +39,11 @@ def build_card(exhibit: Exhibit, evaluation: Evaluation, attack: str, place: int
         "place": place,
         "example": exhibit.candidate if exhibit.example is None else exhibit.example,
         "label": exhibit.label,
-        "kind": _classify(exhibit),
+        "kind": kind,
         "certified": exhibit.certified,
         "false": exhibit.has_false_certificate,
         "proof": _describe_certificate(exhibit, evaluation),
+        "doubt": _describe_doubt(exhibit, evaluation),
         "sureness": exhibit.confidence,
         "confidence": format_number(exhibit.confidence),
         "mean_square": exhibit.mean_square,
@@ -70,6 +74,19 @@ def _describe_certificate(exhibit: Exhibit, evaluation: Evaluation) -> str | Non
         return f"certificate that matches none of the training {plural(evaluation)} given"
     p_value = "" if exhibit.certificate_p is None else f", {format_p_value(exhibit.certificate_p)}"
     return f"certified: this {plural(evaluation)[:-1]} was in the training set{p_value}"
+
+
+def _describe_doubt(exhibit: Exhibit, evaluation: Evaluation) -> str | None:
+    """Return why an exhibit is not proven; None where it is."""
+    if exhibit.certified:
+        return None
+    if exhibit.doubt:
+        return f"not proven: {exhibit.doubt}"
+    return None if evaluation.certified else "not proven: this attack gives no proofs"
+
+
+def _has_recoveries(evaluation: Evaluation) -> bool:
+    return evaluation.train is not None and is_recovery(evaluation.train, evaluation.holdout)
 
 
 def encode_png(values: Float[Tensor, "..."], evaluation: Evaluation) -> str:

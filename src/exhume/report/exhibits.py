@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from exhume.evaluation.verdict import list_doubts
 from exhume.records import Evaluation
 from exhume.records.comparison import CERTIFIED_WITHIN
 from exhume.records.record import Bounds
@@ -32,6 +33,8 @@ class Exhibit:
     max_error: float | None = None
     rank_p: float | None = None
     """p-value of the training example's rank among held-out examples."""
+    doubt: str = ""
+    """Why it is not certified, where the attack says so."""
     relative_distance: float = 0.0
     """Distance to the training example relative to the distance to the nearest other example; small is convincing."""
 
@@ -67,6 +70,7 @@ def _show_candidate(evaluation: Evaluation, candidate: int) -> Exhibit:
         recovered=found.inputs[candidate],
         confidence=float(found.confidence[candidate]),
         certified=bool(found.certified[candidate]),
+        doubt=list_doubts(evaluation)[candidate],
         certificate_p=None if found.p_values is None else _finite_or_none(float(found.p_values[candidate])),
     )
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from exhume.core.storage import write_atomically
 from exhume.evaluation.audit_verdict import lead, verdict
-from exhume.evaluation.verdict import Finding, plural, verdict_of_evaluation
+from exhume.evaluation.verdict import Finding, describe_outcome, plural, verdict_of_evaluation
 from exhume.records import Audit, Evaluation
 from exhume.report.advice import recommend
 from exhume.report.bench import load_bench
@@ -21,7 +21,7 @@ from exhume.report.charts import embed_chart
 from exhume.report.exhibits import are_images, select_exhibits
 from exhume.report.pages import load_template
 from exhume.report.risk import rank_risks
-from exhume.report.scores import format_number, list_scores
+from exhume.report.scores import format_number, format_p_value, list_scores
 
 MOST_SHOWN = 200
 """Largest number of recoveries per attack on a page; more would make it slow to open."""
@@ -48,11 +48,14 @@ def render_page(found: Evaluation | Audit) -> str:
         verdict=result,
         results=[_describe_result(name, audit.evaluations[name], place) for place, name in enumerate(order)],
         attacks=_list_attacks(audit),
-        threat=None if first is None else _describe_threat_model(audit.evaluations[first]),
+        threat=_describe_threat_model(audit.given if first is None else audit.evaluations[first].given),
         risks=_summarise_risks(audit, first),
         advice=recommend(audit, result.finding),
         bench=load_bench() if result.finding in _SERIOUS else None,
         format_number=format_number,
+        format_p_value=format_p_value,
+        describe_outcome=describe_outcome,
+        shows_recoveries=result.finding in (Finding.PROVEN, Finding.RECOVERED),
         script=Markup(_SCRIPT),
         script_hash=_SCRIPT_HASH,
     )
@@ -129,8 +132,7 @@ def _list_attacks(audit: Audit) -> list[dict[str, Any]]:
     ]
 
 
-def _describe_threat_model(evaluation: Evaluation) -> dict[str, Any]:
-    given = evaluation.given
+def _describe_threat_model(given: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "held": [name for name, value in given.items() if value is True],
         "withheld": [name for name, value in given.items() if value is False],
