@@ -20,7 +20,7 @@ def test_junit_has_a_case_for_each_condition_and_attack():
     assert cases["weight-difference"].find("skipped") is not None
     output = cases["gate-certificate"].find("system-out")
     assert output is not None
-    assert "8 of 8" in (output.text or "")
+    assert "All 8 training images" in (output.text or "")
     assert suite.get("failures") == "1"
     assert int(suite.get("tests", 0)) == len(cases)
 

@@ -1,11 +1,17 @@
 """The training set size: read off the weights, stated, or taken from the data with a remark."""
 
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
 import torch
 from torch import nn
 
 from exhume.attacks import Bilevel, GateCertificate, WeightDifference
 from exhume.auditing import audit
+from exhume.auditing.orchestrator import _describe_end
 from exhume.auditing.training_size import give_size
+from exhume.core.run_context import OutOfTime
 from exhume.evaluation import verdict
 from exhume.records import Applicability, AttackerView
 from tests.auditing.audited_networks import digits, trained
@@ -61,9 +67,22 @@ def test_an_audit_of_a_convolutional_network_tests_something_and_states_what_it_
 
 def test_a_budget_that_ends_leaves_a_partial_result_and_an_estimate() -> None:
     attack = WeightDifference(steps=100_000, candidates=8)
-    audited = audit(convolutional_view(), digits(), attacks=[attack], budget=1e-6, device="cpu")
-    (one,) = audited.assessments
-    assert "stopped at" in one.fate
-    assert "evaluated" in one.fate
-    assert len(audited.evaluations["weight-difference"].found) == 8
-    assert audited.evaluations["weight-difference"].found.diagnostics["stopped_at"] < 1
+    with pytest.raises(OutOfTime):
+        attack.run(convolutional_view(), device="cpu", seconds=1e-9)
+    found = attack.run(convolutional_view(), device="cpu", seconds=1e-9, keep_partial=True)
+    assert len(found) == 8
+    assert 0 <= found.diagnostics["stopped_at"] < 1
+    assert _describe_end(found).startswith("stopped at 0% when its share of the budget was spent; what")
+    half = replace(found, diagnostics={"stopped_at": 0.5, "seconds_needed": 1_700.0})
+    assert "stopped at 50%" in _describe_end(half)
+    assert "all of it takes about 28 minutes here" in _describe_end(half)
+    assert _describe_end(replace(found, diagnostics={})) == "ran"
+
+
+def test_a_partial_result_does_not_keep_a_search_from_going_on(tmp_path: Path) -> None:
+    attack, checkpoint = WeightDifference(steps=60, candidates=8, midway=0.5), tmp_path / "search.safetensors"
+    whole = attack.run(convolutional_view(), device="cpu")
+    attack.run(convolutional_view(), device="cpu", seconds=1e-9, checkpoint=checkpoint, keep_partial=True)
+    again = attack.run(convolutional_view(), device="cpu", checkpoint=checkpoint)
+    assert "stopped_at" not in again.diagnostics
+    assert torch.equal(again.inputs, whole.inputs)

@@ -126,7 +126,9 @@ class RunFolder:
 
     def remove_checkpoint(self, work: str, request: str = "") -> None:
         """Remove the checkpoint of finished work."""
-        self.checkpoint(work, request).unlink(missing_ok=True)
+        checkpoint = self.checkpoint(work, request)
+        for file in (checkpoint, *checkpoint.parent.glob(f".{checkpoint.name}.*")):  # also one half-written when killed
+            file.unlink(missing_ok=True)
         self._remove_empty_checkpoint_folders()
 
     def discard_other_checkpoints(self, work: str, request: str) -> bool:
