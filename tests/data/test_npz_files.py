@@ -72,7 +72,7 @@ LABELS = np.array([0, 1, 0, 1])
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"images": BYTES}, "must contain arrays x and y .* it contains images"),
+        ({"images": BYTES}, "must contain an array x.* it contains images"),
         ({"x": BYTES, "y": LABELS[:3]}, "4 inputs but 3 labels"),
         ({"x": BYTES, "y": LABELS + 0.5}, "whole numbers or names"),
         ({"x": BYTES, "y": np.zeros((4, 2))}, "one label per example"),

@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from exhume.core.errors import RecordError
+from exhume.core.errors import DataError, RecordError
 from exhume.core.storage import save_bundle
 from exhume.records import Dataset, Split
 
@@ -52,3 +53,38 @@ def test_chosen_examples_keep_their_labels_and_soft_targets() -> None:
         assert torch.equal(taken.inputs, split.inputs[places])
         assert taken.targets is not None
         assert taken.targets[:, 0].tolist() == places
+
+
+class TestArrays:
+    def test_arrays_become_a_data_set(self):
+        train, holdout = np.random.default_rng(0).random((2, 6, 1, 4, 4))
+        data = Dataset.from_arrays(train, holdout, labels=[0, 1, 2, 0, 1, 2], holdout_labels=np.zeros(6))
+        assert (len(data.train), len(data.holdout), data.input_shape) == (6, 6, (1, 4, 4))
+        assert data.classes == ("0", "1", "2")
+        assert data.train.inputs.dtype == torch.float32
+        assert data.train.labels.tolist() == [0, 1, 2, 0, 1, 2]
+
+    def test_labels_and_a_hold_out_set_are_optional(self):
+        data = Dataset.from_arrays(torch.rand(3, 5).double(), bounds=None)
+        assert data.classes == ("",)
+        assert len(data.holdout) == 0
+        assert Dataset.from_arrays(torch.rand(3, 5), torch.rand(2, 5), labels=[0, 1, 0]).classes == ("",)
+
+    def test_what_was_subtracted_is_added_back(self):
+        data = Dataset.from_arrays(torch.zeros(2, 1, 2, 2), offset=torch.full((1, 1, 1), 0.25))
+        assert bool((data.train.inputs == 0.25).all())
+        assert bool((data.to_model(data.train.inputs) == 0).all())
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"train": [["a", "b"]]}, "array of numbers"),
+            ({"train": torch.rand(5)}, "first index"),
+            ({"train": torch.rand(5, 3), "holdout": torch.rand(5, 4)}, "have shape"),
+            ({"train": torch.rand(5, 3), "labels": [0, 1]}, "class index"),
+            ({"train": torch.rand(2, 3), "labels": [0.5, 1.0]}, "class index"),
+        ],
+    )
+    def test_arrays_that_do_not_fit_are_refused(self, arguments, message):
+        with pytest.raises(DataError, match=message):
+            Dataset.from_arrays(**arguments)

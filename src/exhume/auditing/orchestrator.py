@@ -20,6 +20,7 @@ from exhume.auditing.kept_results import is_result_of, run_or_reuse
 from exhume.auditing.observer import Observer, SilentObserver
 from exhume.auditing.prices import price_defences
 from exhume.auditing.run_folder import RunFolder
+from exhume.auditing.swapped_weights import describe_swap
 from exhume.auditing.training_size import give_size
 from exhume.core.devices import resolve_device
 from exhume.core.errors import ExhumeError, Refusal
@@ -130,6 +131,9 @@ def run_audit(
     count_outputs(view.model, view.input_shape)  # refuses models that cannot be audited
     if data is not None:
         check_data(view, data)
+    warning = describe_swap(view, data)
+    if warning is not None:
+        observer.note(warning)
     minutes = default_minutes(is_auto=is_auto) if budget is None else budget
     view, attacks, remarks = give_size(view, attacks, data)
 
@@ -164,7 +168,7 @@ def run_audit(
         assessments=assessments,
         given=threat_model(view),
         start=start,
-        notes=notes or {},
+        notes={**(notes or {}), **({} if warning is None else {"warning": warning})},
     )
     first = lead(audited)
     if not with_prices or first is None:

@@ -63,7 +63,7 @@ def audit_command(
         folder=folder,
         start=start,
         with_prices=defences,
-        notes={"command": format_invocation()},
+        notes={"command": format_invocation(), "model": own.model or str(run)},
     )
     write_audit(folder, audited)
     print_assessments(console, audited.assessments)

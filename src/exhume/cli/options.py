@@ -185,6 +185,13 @@ class OwnModel:
             help="What is subtracted from an input before it enters the network: one number, or one per channel.",
         ),
     ] = None  # fmt: skip
+    training_size: Annotated[
+        int | None,
+        _own(
+            "--training-size", metavar="N", min=1, show_default="as the weights show, else of --train-data",
+            help="The number of training examples, where it is publicly known.",
+        ),
+    ] = None  # fmt: skip
     trained_with: Annotated[
         list[str] | None,
         _own(
@@ -199,7 +206,7 @@ TrainDataOption = Annotated[
     Path | None,
     _own(
         "--train-data", metavar="FILE.npz",
-        help="The training data of the model: arrays x (as the model receives them) and y.",
+        help="The training data of the model: arrays x (as the model receives them) and, if there are classes, y.",
     ),
 ]  # fmt: skip
 HoldoutOption = Annotated[

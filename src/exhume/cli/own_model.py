@@ -64,7 +64,10 @@ def build_view(
         input_shape=shape,
         bounds=parse_bounds(own.bounds, shape),
         offset=None if means is None else means.reshape(-1, *[1] * (len(shape) - 1)),
-        training=PublicTraining.from_facts(_parse_facts(own.trained_with or ())),
+        training=PublicTraining.from_facts(
+            _parse_facts(own.trained_with or ())
+            | ({} if own.training_size is None else {"training_size": own.training_size})
+        ),
     )
     if seeds:
         found = find_seed(view, lambda seed: _weights_from_seed(factory, name, seed), seeds, progress)

@@ -19,11 +19,11 @@ def find_target(
     The network is that of a run folder, whose bounds may be stated anew, or the user's own.
     """
     weights = (own.initial, own.final, own.checkpoint, own.gradient)
-    others = (*weights, own.input_shape, own.offset, own.trained_with)
+    others = (*weights, own.input_shape, own.offset, own.training_size, own.trained_with)
     if own.model is None and any(one is not None for one in others):
         raise ExhumeError(
-            "A run folder knows its own weights; --initial, --final, --checkpoint, --gradient, --input-shape, --offset "
-            "and --trained-with go with --model."
+            "A run folder knows its own weights; --initial, --final, --checkpoint, --gradient, --input-shape, "
+            "--offset, --training-size and --trained-with go with --model."
         )
     if (run is None) == (own.model is None):
         raise ExhumeError("Name either a run folder or your own network (--model, --initial, --final, --input-shape).")

@@ -70,6 +70,15 @@ def take_weights(path: Path, content: object, names: Collection[str] = ()) -> di
     weights = _unwrap(path, content)
     for name, weight in weights.items():
         check_plain(path, name, weight)
+    return match_names(weights, names)
+
+
+def match_names(weights: dict[str, Tensor], names: Collection[str]) -> dict[str, Tensor]:
+    """Return weights by their names in the bare model, without the prefixes that wrappers add.
+
+    >>> list(match_names({"module.bias": torch.zeros(2)}, ["bias"]))
+    ['bias']
+    """
     if weights.keys() == set(names):
         return weights
     stripped = _strip_prefixes(weights)

@@ -2,6 +2,7 @@
 
 import math
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,9 @@ def read_npz(path: Path) -> Source:
     channels.
     """
     arrays = read_arrays(path)
-    x, y = next(pair for pair in NAMES if arrays.keys() >= set(pair))
+    x, y = find_names(arrays)
+    if y not in arrays:
+        raise DataError(f"{path} has no labels {y}, which a training needs.")
     labels = read_labels(arrays[y], f"{y} in {path}")
     classes = sort_classes(labels)
     inputs, bounds = _inputs(arrays[x], f"{x} in {path}")
@@ -51,6 +54,13 @@ def read_npz(path: Path) -> Source:
     return Source(name=path.stem, train=examples(inputs, labels, str(path)), test=test, classes=classes, bounds=bounds)
 
 
+def find_names(arrays: Mapping[str, Array]) -> tuple[str, str]:
+    """Return the names of inputs and labels; the labels may be missing."""
+    return next((pair for pair in NAMES if arrays.keys() >= set(pair)), None) or next(
+        pair for pair in NAMES if pair[0] in arrays
+    )
+
+
 def read_arrays(path: Path) -> dict[str, Array]:
     """Return the arrays with known names.
 
@@ -60,9 +70,12 @@ def read_arrays(path: Path) -> dict[str, Array]:
     try:
         with zipfile.ZipFile(path) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-            if not any(members.keys() >= set(pair) for pair in NAMES):
+            if not any(inputs in members for inputs, _ in NAMES):
                 held = ", ".join(sorted(members)[:8]) or "nothing"
-                raise DataError(f"{path} must contain arrays x and y (or x_train and y_train); it contains {held}.")
+                raise DataError(
+                    f"{path} must contain an array x, and labels y for a training (or x_train and y_train); it "
+                    f"contains {held}."
+                )
             wanted = {name for names in (*NAMES, TEST_NAMES) for name in names} & members.keys()
             return {name: _array(archive, members[name], f"{name} in {path}") for name in wanted}
     except DataError:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from exhume.core.errors import DataError
 from exhume.data.labels import encode_labels, sort_classes
-from exhume.data.npz_files import NAMES, read_arrays, read_labels
+from exhume.data.npz_files import find_names, read_arrays, read_labels
 from exhume.data.source import to_unit
 from exhume.records import Dataset, Split
 from exhume.records.record import Bounds
@@ -28,10 +28,10 @@ def read_own_files(
     bounds: Bounds | None,
     offset: Float[Tensor, "..."] | None = None,
 ) -> Dataset:
-    """Read training and held-out examples of a model from ``.npz`` files with arrays ``x`` and ``y``.
+    """Read training and held-out examples of a model from ``.npz`` files with an array ``x`` and perhaps ``y``.
 
     ``x`` holds inputs as they are passed to ``model(x)``. Bytes are divided by 255 where the range is [0, 1]. ``y``
-    holds class indices or names; other numbers are regression targets and are not used.
+    holds class indices or names; other numbers are regression targets and are not used. No attack needs ``y``.
 
     Args:
         train: the training examples.
@@ -68,10 +68,12 @@ def _read(
     if not path.is_file():
         raise DataError(f"There is no file {path}.")
     arrays = read_arrays(path)
-    x, y = next(pair for pair in NAMES if arrays.keys() >= set(pair))
+    x, y = find_names(arrays)
     inputs = _inputs(arrays[x], f"{x} in {path}", input_shape, bounds)
     if offset is not None and tuple(inputs.shape[1:]) == input_shape:
         inputs = inputs + offset.to(inputs)
+    if y not in arrays:
+        return inputs, None
     if arrays[y].ndim == 0 or len(arrays[y]) != len(inputs):
         raise DataError(
             f"{path} has {len(inputs)} inputs but labels of shape {arrays[y].shape}; it needs one label per input."

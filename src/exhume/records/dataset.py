@@ -1,12 +1,18 @@
 """Data sets: examples to train on, and held-out examples to measure against."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import torch
 from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
 from torch import Tensor
 
+from exhume.core.errors import DataError
 from exhume.core.storage import add_prefix, load_bundle, save_bundle, select_prefix
+from exhume.core.text import first_sentence
 from exhume.records.record import Bounds, Record, check_bounds, check_lengths, drop_none, read_bounds, refuse_misfits
 
 
@@ -45,6 +51,60 @@ class Dataset(Record):
 
     def __post_init__(self) -> None:
         check_bounds(self.bounds)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        train: ArrayLike,
+        holdout: ArrayLike | None = None,
+        *,
+        bounds: Bounds | None = (0.0, 1.0),
+        labels: ArrayLike | None = None,
+        holdout_labels: ArrayLike | None = None,
+        classes: Iterable[str] | None = None,
+        offset: Float[Tensor, "..."] | None = None,
+        features: Iterable[str] | None = None,
+        name: str = "your data",
+    ) -> "Dataset":
+        """Return a data set of arrays or tensors, one example per first index, in the units that the model receives.
+
+        Args:
+            train: the examples that the model was trained on.
+            holdout: examples of the same kind that it was not trained on, which every score is compared with.
+            bounds: the range of input values; None for tables and other unbounded values.
+            labels: class indices of ``train``, for accuracies and captions; no attack needs them.
+            holdout_labels: class indices of ``holdout``.
+            classes: the names of the classes; their numbers by default.
+            offset: what was subtracted from the values before the model received them; added back here, as records
+                hold pixel units.
+            features: column names of a table.
+            name: what a report calls the data.
+
+        Raises:
+            DataError: when the arrays do not hold numbers, or their shapes or labels do not fit each other.
+        """
+        inputs = _read_inputs(train, "training examples")
+        others = inputs[:0] if holdout is None else _read_inputs(holdout, "held-out examples")
+        if others.shape[1:] != inputs.shape[1:]:
+            raise DataError(
+                f"The held-out examples have shape {tuple(others.shape[1:])}, the training examples "
+                f"{tuple(inputs.shape[1:])}."
+            )
+        known = labels is not None and (holdout_labels is not None or not len(others))
+        splits = [
+            Split(inputs=values if offset is None else values + offset.to(values), labels=_read_labels(given, values))
+            for values, given in ((inputs, labels), (others, holdout_labels))
+        ]
+        count = 1 + max((int(split.labels.max()) for split in splits if len(split)), default=0)
+        return cls(
+            name=name,
+            train=splits[0],
+            holdout=splits[1],
+            classes=tuple(map(str, range(max(2, count)) if classes is None else classes)) if known else ("",),
+            bounds=bounds,
+            offset=offset,
+            features=None if features is None else tuple(map(str, features)),
+        )
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -89,6 +149,31 @@ class Dataset(Record):
                 holdout=_read_split(splits["holdout"]),
                 test=_read_split(splits["test"]) if splits["test"] else None,
             )
+
+
+def _read_inputs(values: ArrayLike, what: str) -> Tensor:
+    """Return values as a float32 tensor on the CPU."""
+    try:
+        inputs = values if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
+        inputs = inputs.detach().cpu().to(torch.float32)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(f"The {what} must be an array of numbers ({first_sentence(error)}).") from error
+    if inputs.ndim < 2 or 0 in inputs.shape[1:]:
+        raise DataError(f"The {what} have shape {tuple(inputs.shape)}; the first index counts the examples.")
+    return inputs
+
+
+def _read_labels(labels: ArrayLike | None, inputs: Tensor) -> Tensor:
+    """Return class indices; zeros where none are given."""
+    if labels is None:
+        return torch.zeros(len(inputs), dtype=torch.long)
+    indices = torch.as_tensor(np.asarray(labels.detach().cpu() if isinstance(labels, Tensor) else labels))
+    is_whole = not indices.is_floating_point() or bool((indices == indices.round()).all())
+    if indices.numel() != len(inputs) or not is_whole or bool((indices < 0).any()):
+        raise DataError(
+            f"There are {len(inputs)} examples and labels of shape {tuple(indices.shape)}; each needs one class index."
+        )
+    return indices.flatten().long()
 
 
 def _read_split(tensors: dict[str, Tensor]) -> Split:

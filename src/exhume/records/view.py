@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from exhume.core.errors import RecordError
 from exhume.core.storage import add_prefix, load_bundle, save_bundle, select_prefix
+from exhume.core.weight_files import match_names
 from exhume.models.architecture import Architecture
+from exhume.models.outputs import with_tensor_output
 from exhume.records.checkpoints import read_checkpoint
 from exhume.records.optimiser_state import OptimiserState, read_state
 from exhume.records.public_training import SECRETS, PublicTraining
@@ -65,7 +67,12 @@ class AttackerView(Record):
         if isinstance(self.training, Mapping):
             object.__setattr__(self, "training", PublicTraining.from_facts(self.training))
         check_bounds(self.bounds)
+        object.__setattr__(self, "model", with_tensor_output(self.model, self.input_shape))
         expected = weight_shapes(self.model)
+        for name in ("final", "initial", "gradient"):
+            weights = getattr(self, name)
+            if weights is not None and not weights.keys() <= expected.keys():
+                object.__setattr__(self, name, match_names(dict(weights), expected.keys()))
         for when, weights in (("final", self.final), ("initial", self.initial)):
             if weights is not None:
                 check_weights(weights, expected, when)

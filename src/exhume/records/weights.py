@@ -88,6 +88,7 @@ def count_outputs(model: nn.Module, input_shape: tuple[int, ...]) -> int:
             module.training = True
     if not isinstance(outputs, Tensor):
         raise ExhumeError(
-            f"The model returns a {type(outputs).__name__}; wrap it so that it returns the tensor of its outputs alone."
+            f"The model returns a {type(outputs).__name__}, in which the outputs are not clear; name them 'logits', or "
+            "wrap the model so that it returns the tensor of its outputs alone."
         )
     return outputs.numel()

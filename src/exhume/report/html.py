@@ -52,6 +52,7 @@ def render_page(found: Evaluation | Audit) -> str:
         risks=_summarise_risks(audit, first),
         advice=recommend(audit, result.finding),
         bench=load_bench() if result.finding in _SERIOUS else None,
+        name=_name_network(audit, first),
         format_number=format_number,
         format_p_value=format_p_value,
         describe_outcome=describe_outcome,
@@ -130,6 +131,13 @@ def _list_attacks(audit: Audit) -> list[dict[str, Any]]:
         }
         for name in names
     ]
+
+
+def _name_network(audit: Audit, first: str | None) -> str:
+    """Return what the page calls the network: its name on the command line, else its architecture, else the data."""
+    given = audit.given if first is None else audit.evaluations[first].given
+    data = "" if first is None else audit.evaluations[first].dataset
+    return str(audit.notes.get("model") or given.get("architecture") or data)
 
 
 def _describe_threat_model(given: Mapping[str, Any]) -> dict[str, Any]:
