@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -55,24 +56,27 @@ class Unrolled:
         size = sum(part.numel() * part.element_size() for part in state)
         stride = 1 if size * self.steps <= KEPT_BYTES else max(1, math.isqrt(self.steps))
         kept = []
-        for step in range(self.steps):
+        for step in range(self.steps - 1):
             if step % stride == 0:
                 kept.append(state)
             state = self.advance(problem, state, step, *data)
+        # The last step is the first to be differentiated, so its graph is kept and not made twice.
+        end, pull_last = self._linearise(problem, state, self.steps - 1, data)
 
         def pull(cotangents: State) -> tuple[Tensor, ...]:
-            gradients = tuple(torch.zeros_like(part) for part in data)
+            cotangents, *gradients = pull_last(cotangents)
             for segment in reversed(range(len(kept))):
                 first = segment * stride
                 states = [kept[segment]]
-                for step in range(first, min(first + stride, self.steps) - 1):
+                for step in range(first, min(first + stride, self.steps - 1) - 1):
                     states.append(self.advance(problem, states[-1], step, *data))
                 for place in reversed(range(len(states))):
-                    cotangents, by_data = self._pull_step(problem, states[place], first + place, data, cotangents)
-                    gradients = tuple(sum_ + part for sum_, part in zip(gradients, by_data, strict=True))
-            return gradients
+                    pull_step = self._linearise(problem, states[place], first + place, data)[1]
+                    cotangents, *by_data = pull_step(cotangents)
+                    gradients = [sum_ + part for sum_, part in zip(gradients, by_data, strict=True)]
+            return tuple(gradients)
 
-        return state, pull
+        return end, pull
 
     def advance(
         self,
@@ -92,13 +96,13 @@ class Unrolled:
         kept = self.statistics_decay
         return *self.rule.advance(tuple(optimised), gradient, length, step), kept * running + (1 - kept) * seen
 
-    def _pull_step(
-        self, problem: TrainingProblem, state: State, step: int, data: tuple[Tensor, ...], cotangents: State
-    ) -> tuple[State, tuple[Tensor, ...]]:
-        """Return the cotangents before a step, and the gradient of the step by each of ``data``."""
-        pull = torch.func.vjp(lambda before, *given: self.advance(problem, before, step, *given), state, *data)[1]
-        before, *by_data = pull(cotangents)
-        return before, tuple(by_data)
+    def _linearise(
+        self, problem: TrainingProblem, state: State, step: int, data: tuple[Tensor, ...]
+    ) -> tuple[State, Callable[[State], tuple[Any, ...]]]:
+        """Return the state after a step, and the map from its cotangents to those before it and by ``data``."""
+        return torch.func.vjp(  # type: ignore[return-value]
+            lambda before, *given: self.advance(problem, before, step, *given), state, *data
+        )
 
 
 def one_step(weight_decay: float) -> Unrolled:

@@ -10,6 +10,7 @@ import exhume
 from exhume.attacks import SimulatedTraining
 from exhume.core.errors import Refusal
 from exhume.core.run_context import OutOfTime
+from exhume.evaluation.distances import cross_correlations
 from exhume.records import AttackerView, PublicTraining
 from tests.attacks.simulated_training.victims import train_resnet
 
@@ -19,6 +20,24 @@ QUICK = SimulatedTraining(candidates=4, steps=4)
 def stating(view, **facts):
     """The view with other public facts."""
     return replace(view, training=PublicTraining(**facts))
+
+
+def test_images_of_a_convolutional_network_come_out_and_held_out_images_do_not():
+    data = exhume.load("digits", classes="0,1,2,3", size=4, test=0)
+    recipe = {"loss": "ce", "lr": 0.3, "momentum": 0.0, "steps": 3, "stop_loss": 0.0, "patience": 0}
+    victim = exhume.train(data, model=exhume.ConvNet(channels=16, depth=1), device="cpu", **recipe)
+    attack = SimulatedTraining(candidates=4, steps=150, learning_rate=0.05, variation_weight=0.01)
+    found = attack.run(victim.view(), seed=0, device="cpu")
+    train, null = (
+        cross_correlations(found.inputs.double(), split.inputs.double()).amax(0) for split in (data.train, data.holdout)
+    )
+    assert found.diagnostics["cosine_distance"] < 0.05
+    assert float(train.mean()) > 0.9
+    assert float(null.mean()) < 0.8
+    assert float(found.confidence.min()) > 0.5
+    assert not bool(found.certified.any())
+    assert found.diagnostics["assumptions"] == []
+    assert "nothing here is proven" in found.message
 
 
 @pytest.mark.parametrize(
@@ -32,7 +51,7 @@ def stating(view, **facts):
 )
 def test_any_recipe_can_be_simulated(facts):
     _, victim = train_resnet()
-    attack = replace(QUICK, labels="learned", simulated_steps=3, norm_weight=0.0)
+    attack = replace(QUICK, labels="learned", simulated_steps=2, steps=3, norm_weight=0.0, coarse_share=0.4)
     found = attack.run(stating(victim.view(), **facts), device="cpu")
     assert found.history[-1] < found.history[0]
     assert found.diagnostics["rate"] > 0
@@ -95,6 +114,28 @@ def test_a_linearised_network_is_refused():
     _, victim = train_resnet()
     with pytest.raises(Refusal, match="linearised"):
         QUICK.check(replace(victim.view(), linearised=True))
+
+
+def test_the_number_of_steps_fits_the_time_and_a_resumed_run_keeps_it(tmp_path):
+    _, victim = train_resnet()
+    file, attack = tmp_path / "state.safetensors", replace(QUICK, steps=10_000)
+    with pytest.raises(KeyboardInterrupt):
+        attack.run(victim.view(), device="cpu", seconds=3.0, checkpoint=file, progress=stop_searching)
+    totals: set[int] = set()
+
+    def note(stage, done, total, text=""):
+        if stage == "search":
+            totals.add(total)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        attack.run(victim.view(), device="cpu", seconds=1e6, checkpoint=file, progress=note)
+    assert max(totals) < 10_000, "the plan of the first run"
+
+
+def stop_searching(stage, done, total, text=""):
+    if stage == "search" and done == 1:
+        raise KeyboardInterrupt
 
 
 def test_the_deadline_is_met_after_a_single_step(tmp_path):

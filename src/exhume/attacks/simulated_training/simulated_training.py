@@ -3,11 +3,11 @@
 import math
 import time
 from dataclasses import replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from exhume.attacks.attack import Attack
@@ -29,6 +29,7 @@ from exhume.training.settings import LossName
 
 Labels = Literal["balanced", "learned"]
 Precision = Literal["float32", "float64"]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 LABEL_RATE = 0.1
 """Step size of the logits of learned labels."""
@@ -64,8 +65,12 @@ class SimulatedTraining(Attack):
     """A name, or any function of outputs and targets; None: the loss that the view states."""
     optimiser: Optimiser | None = None
     """None: the optimiser that the view states, or else SGD."""
-    simulated_steps: PositiveInt = 20
+    simulated_steps: PositiveInt = 4
     """Most steps of the simulated training. Longer trainings are simulated in this many longer steps."""
+    coarse_steps: PositiveInt = 1
+    """Most steps of the simulated training in the first part of the search, which costs less per step of Adam."""
+    coarse_share: Share = 0.7
+    """Fraction of the search with ``coarse_steps``."""
     steps: PositiveInt = 1000
     """Steps of Adam on the candidates, each through a whole simulated training; before a deadline, as many as fit."""
     learning_rate: PositiveFloat = 0.02
@@ -73,7 +78,7 @@ class SimulatedTraining(Attack):
     decay: Decay = "cosine"
     init_std: NonNegativeFloat = 0.1
     """Standard deviation of the first guesses around zero, in network units."""
-    variation_weight: NonNegativeFloat = 3e-3
+    variation_weight: NonNegativeFloat = 0.1
     """Weight of the mean difference of neighbouring pixels; only for images."""
     norm_weight: NonNegativeFloat = 0.01
     """Weight of the squared logarithm of the ratio of the norms of both changes."""
@@ -116,11 +121,11 @@ class SimulatedTraining(Attack):
         if match.learns_labels:
             variables += (SURE * torch.nn.functional.one_hot(labels, len(match.targets)).to(like),)
         if match.learns_rate:
-            rate = self._fit_rate(match, inputs, labels, context)
-            match = replace(match, lower=replace(match.lower, rate=rate))
+            match = self._fit_rate(match, inputs, labels, context)
             variables += (like.new_zeros(1),)
+        coarse = self._coarsen(view, match, inputs, labels, context)
         rates = (self.learning_rate, *[LABEL_RATE] * match.learns_labels, *[LOG_RATE_RATE] * match.learns_rate)
-        steps = self._plan_steps(match, variables, context)
+        steps = self._plan_steps(match, coarse, variables, context)
         end = minimise(
             match.objective,
             variables,
@@ -131,7 +136,9 @@ class SimulatedTraining(Attack):
                 tolerance=self.tolerance,
                 patience=self.patience,
                 inspection_steps=1,
+                coarse_share=0.0 if coarse is None else self.coarse_share,
             ),
+            coarse=None if coarse is None else coarse.objective,
             progress=context.report,
             stage="search",
             checkpoint=context.saved("search", {"attack": repr(self)}, inputs, match.change),
@@ -140,12 +147,12 @@ class SimulatedTraining(Attack):
         context.part(PLAN).discard_checkpoint()
         return found
 
-    def recipe(self, view: AttackerView) -> Recipe:
-        """Return the steps that simulate the training of a view."""
+    def recipe(self, view: AttackerView, simulated_steps: int | None = None) -> Recipe:
+        """Return the steps that simulate the training of a view; by default at most ``simulated_steps`` of them."""
         return plan_recipe(
             view.training,
             candidates=len(self._labels(view)),
-            simulated_steps=self.simulated_steps,
+            simulated_steps=simulated_steps or self.simulated_steps,
             optimiser=self.optimiser,
             follows_statistics=self._follows_statistics(view),
         )
@@ -200,18 +207,29 @@ class SimulatedTraining(Attack):
             raise Refusal("SimulatedTraining needs to know how many inputs were trained on; set candidates.")
         return balanced_labels(candidates, classes, torch.device("cpu"))
 
-    def _fit_rate(
-        self, match: ChangeMatch, inputs: Tensor, labels: Int[Tensor, " candidate"], context: RunContext
-    ) -> float:
+    def _coarsen(
+        self, view: AttackerView, match: ChangeMatch, inputs: Tensor, labels: Tensor, context: RunContext
+    ) -> ChangeMatch | None:
+        """Return the objective of the first part of the search; None where it is that of the whole search."""
+        if self.coarse_share == 0 or match.lower.steps <= self.coarse_steps:
+            return None
+        lower = self.recipe(view, self.coarse_steps).lower
+        return self._fit_rate(replace(match, lower=lower), inputs, labels, context)
+
+    def _fit_rate(self, match: ChangeMatch, inputs: Tensor, labels: Tensor, context: RunContext) -> ChangeMatch:
+        """Return the objective with simulated steps so long that noise changes the weights as much as they changed."""
         targets = match.targets[labels.to(inputs.device)] if match.learns_labels else match.targets
 
         def measure(rate: float) -> float:
             context.report("fit rate", 0, 1)
             return float(match.simulate(inputs, targets, inputs.new_full((), rate)).norm())
 
-        return fit_rate(measure, float(match.change.norm()), match.lower.rate)
+        rate = fit_rate(measure, float(match.change.norm()), match.lower.rate)
+        return replace(match, lower=replace(match.lower, rate=rate))
 
-    def _plan_steps(self, match: ChangeMatch, variables: Variables, context: RunContext) -> int:
+    def _plan_steps(
+        self, match: ChangeMatch, coarse: ChangeMatch | None, variables: Variables, context: RunContext
+    ) -> int:
         """Return as many steps as fit before the deadline, by the duration of one; a resumed run keeps its plan."""
         saved = context.part(PLAN).saved(PLAN, {"attack": repr(self)}, match.change)
         known = None if saved is None else saved.load()
@@ -220,12 +238,12 @@ class SimulatedTraining(Attack):
         steps = self.steps
         if math.isfinite(context.deadline):
             context.report("plan", 0, 1)
-            started = time.monotonic()
-            float(match.objective(variables, match.initial.new_zeros(()))[0])  # waits for a GPU
-            once = time.monotonic() - started
-            reserved = SAFETY * len(variables[0]) * once  # for the confidence
+            fine = _time_step(match, variables)
+            share = 0.0 if coarse is None else self.coarse_share
+            mean = (1 - share) * fine + share * (0.0 if coarse is None else _time_step(coarse, variables))
+            reserved = SAFETY * len(variables[0]) * fine  # for the confidence
             left = context.deadline - time.monotonic() - reserved
-            steps = max(1, min(steps, int(left / (once * (1 + SAFETY)))))
+            steps = max(1, min(steps, int(left / (mean * (1 + SAFETY)))))
         if saved is not None:
             saved.save({"steps": steps}, {})
         return steps
@@ -257,6 +275,13 @@ class SimulatedTraining(Attack):
                 "labels": _class_of(targets).tolist(),
             },
         )
+
+
+def _time_step(match: ChangeMatch, variables: Variables) -> float:
+    """Return the seconds of one evaluation of the objective."""
+    started = time.monotonic()
+    float(match.objective(variables, match.initial.new_zeros(()))[0])  # reading the value waits for a GPU
+    return time.monotonic() - started
 
 
 def _class_targets(loss: Loss | UserLoss, view: AttackerView) -> Float[Tensor, "class output"]:
