@@ -122,3 +122,44 @@ def test_start_up_is_measured_as_a_ratio_to_an_empty_process(tmp_path, monkeypat
     assert list(rows) == ["python -c pass", "exhume --version", "exhume --help"]
     assert rows["python -c pass"]["ratio"] == 1.0
     assert all(row["seconds"] >= row["least"] > 0 for row in rows.values())
+
+
+@pytest.fixture
+def evidence_scripts(monkeypatch):
+    """The benchmarks of gradients and of federated updates."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import federated
+    import gradients
+
+    return gradients, federated
+
+
+def test_every_cell_of_the_gradient_benchmark_hands_out_no_initial_weights(evidence_scripts):
+    gradients, _ = evidence_scripts
+    batch = gradients.load_batch("digits", 10, 0, None)
+    victims = {
+        "gradient": gradients.one_gradient(batch, 0, widths=(16,), first_std=0.5),
+        "state": gradients.checkpoint(batch, 0, gradients.momentum, size=3, stop_loss=10.0),
+    }
+    assert all(view.initial is None for view in victims.values())
+    assert victims["gradient"].gradient.keys() == victims["gradient"].final.keys()
+    assert victims["state"].optimiser_state.optimiser == "SGD"
+    moved = gradients.federated_round(batch, 0, epochs=1)
+    assert moved.gradient is None
+    assert any(not torch.equal(moved.initial[name], moved.final[name]) for name in moved.final)
+
+
+def test_gradients_are_clipped_and_noised_as_private_training_does(evidence_scripts):
+    _, federated = evidence_scripts
+    torch.manual_seed(0)
+    model, inputs, labels = federated.network(9, 3), torch.randn(4, 1, 3, 3), torch.tensor([0, 1, 2, 0])
+    each = federated.per_example(model, inputs, labels)
+    torch.nn.functional.cross_entropy(model(inputs), labels, reduction="sum").backward()
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(federated.clipped_sum(each, 1e9)[name], weight.grad)
+    alone = federated.clipped_sum({name: part[:1] for name, part in each.items()}, 0.5)
+    norm = torch.stack([part.square().sum() for part in alone.values()]).sum().sqrt()
+    assert norm.item() == pytest.approx(0.5, rel=1e-5)
+    # The analytic Gaussian mechanism needs less noise than the classical bound, and more for a smaller budget.
+    assert federated.noise_for(0.5) < (2 * torch.tensor(1.25 / federated.DELTA).log()).sqrt().item() / 0.5
+    assert federated.noise_for(100.0) < federated.noise_for(8.0) < federated.noise_for(1.0)

@@ -48,7 +48,59 @@ def test_records_are_recovered_after_a_search_for_the_seed(tmp_path: Path, monke
     assert result["certified_exact"] >= 10
 
 
-@pytest.mark.parametrize("name", ["own_model.py", "fine_tuned.py", "tabular.py"])
+def test_a_federated_round_reveals_the_images_of_the_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run_example("federated.py", tmp_path, monkeypatch)
+    assert result["training_size_estimate"] == 12
+    assert result["exact"] >= 11
+
+
+def test_a_strategy_of_flower_audits_each_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("flwr", reason="flwr is not installed")
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import torch
+    from federated import fit_locally, network
+    from flower_strategy import AuditingFedAvg
+    from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+    from flwr.serverapp import Grid
+    from flwr.supercore.task_identity import TaskIdentity
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    images = torch.from_numpy(bunch.images[:12, None] / 16 - 0.3).float()
+    labels = torch.from_numpy(bunch.target[:12])
+
+    class InProcess(Grid):
+        """Two clients in this process; the messages, the loop and the averaging are Flower's."""
+
+        run = property(lambda self: None)
+
+        def set_run(self, *_: Any) -> None: ...
+        def get_node_ids(self) -> list[int]:
+            return [1, 2]
+
+        def get_nodes(self) -> Any: ...
+        def create_message(self, *_: Any, **__: Any) -> Any: ...
+        def push_messages(self, messages: Any) -> Any: ...
+        def pull_messages(self, message_ids: Any) -> Any: ...
+        def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> list[Any]:
+            return [self.train(message) for message in messages if message.metadata.message_type == "train"]
+
+        def train(self, message: Any) -> Any:
+            sent = next(iter(message.content.array_records.values())).to_torch_state_dict()
+            part = slice(6 * (message.metadata.dst_node_id - 1), 6 * message.metadata.dst_node_id)
+            weights = fit_locally(sent, images[part], labels[part])
+            content = {"arrays": ArrayRecord(weights), "metrics": MetricRecord({"num-examples": 6})}
+            return Message(content=RecordDict(content), reply_to=message)
+
+    TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = 1  # what Flower's launcher sets
+    strategy = AuditingFedAvg(fraction_evaluate=0.0)
+    torch.manual_seed(0)
+    strategy.start(grid=InProcess(), initial_arrays=ArrayRecord(network().state_dict()), num_rounds=1)
+    assert len(strategy.verdicts) == 2
+    assert all("recovered" in verdict for verdict in strategy.verdicts)
+
+
+@pytest.mark.parametrize("name", ["own_model.py", "fine_tuned.py", "tabular.py", "federated.py"])
 def test_training_code_does_not_use_exhume(name: str) -> None:
     above, line, below = (EXAMPLES / name).read_text().partition("# -----")
     assert line

@@ -136,7 +136,9 @@ def find_subspace(layer: FirstLayer) -> InputSubspace:
     if subspace is None:
         raise Refusal(
             f"The {layer.evidence.kind} of layer {layer.name!r} has no visible rank: it comes from at least "
-            f"{min(layer.change.shape)} inputs, from an optimiser that rescales entries (Adam), or carries much noise."
+            f"{min(layer.change.shape)} inputs"
+            + (", from an optimiser that rescales entries (Adam)," if layer.evidence.kind == "weight change" else "")
+            + " or carries much noise."
         )
     return subspace
 
