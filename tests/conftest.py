@@ -1,10 +1,12 @@
 """Settings of the whole suite: threads, Hypothesis, checks of shapes, and the order in which workers take tests."""
 
 import gc
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 import torch
+from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, settings
 
 from tests import shape_checks
@@ -29,6 +31,13 @@ shape_checks.install()
 
 collect_ignore = ["core/fixtures/write_checkpoints.py"]
 """A script that needs libraries which the tests do without: they read the files that it wrote."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Search no test for examples in docstrings: only the source has them, and the search takes seconds."""
+    collected = yield
+    return [one for one in collected if not isinstance(one, DoctestModule)]
 
 
 def pytest_collection_finish() -> None:
