@@ -12,7 +12,7 @@ from exhume.clues.evidence import find_evidence
 from exhume.clues.first_layer import backward_signals, read_first_layer
 from exhume.core.errors import Refusal
 from exhume.models.mlp import MLP
-from exhume.records import AttackerView, Split
+from exhume.records import AttackerView, GradientAt, Split
 from tests.attacks.gates.evidence_victims import gradient_view, state_view
 from tests.attacks.gates.victims import draw, view_of, with_constant
 
@@ -95,3 +95,19 @@ def test_a_gradient_of_zero_or_of_upper_layers_alone_is_refused():
         read_first_layer(replace(view, gradient=bias_alone))
     with pytest.raises(Refusal, match=r"lacks 0.weight and 2 more"):
         exhume.attacks.WeightDifference(candidates=3).check(replace(view, gradient=bias_alone))
+
+
+def test_gradients_of_the_same_data_are_further_units_for_the_same_inputs():
+    data = draw(size=6)
+    first, second = (gradient_view(data, MLP(width=32), dtype=torch.float64, seed=seed) for seed in (0, 1))
+    more = (GradientAt(weights=second.final, gradient=second.gradient),)
+    both = replace(first, more_gradients=more)
+    layer = read_first_layer(both)
+    inputs = with_constant(both, data.train.inputs)
+    assert layer.change.shape == (65, 64)
+    assert residual(layer, inputs) < 1e-10
+    assert clues_of(both).require_subspace().rank == 6
+    signals = backward_signals(both, both.final, layer)(inputs @ layer.after.T)
+    for part, view in zip(signals.chunk(2, dim=2), (first, second), strict=True):
+        alone = read_first_layer(view)
+        torch.testing.assert_close(part, backward_signals(view, view.final, alone)(inputs @ alone.after.T))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from exhume.core.errors import RecordError, WeightsError
 from exhume.core.storage import save_bundle
-from exhume.records import AttackerView, OptimiserState
+from exhume.records import AttackerView, GradientAt, OptimiserState
 from tests.records.made_up import make_network, make_victim
 
 
@@ -52,6 +52,7 @@ def test_the_attacker_holds_no_field_for_training_data() -> None:
         "final",
         "initial",
         "gradient",
+        "more_gradients",
         "optimiser_state",
         "input_shape",
         "bounds",
@@ -140,7 +141,18 @@ def test_gradients_that_no_training_can_produce_are_refused(
 def test_a_saved_view_keeps_its_gradient_and_its_optimiser_state(path: Path) -> None:
     view = make_victim().view()
     state = OptimiserState(first_moment=view.final, slot="exp_avg", optimiser="Adam", steps=7, lr=1e-3, decay=0.9)
-    held = dataclasses.replace(view, initial=None, gradient=view.final, optimiser_state=state)
+    others = (GradientAt(weights=view.initial, gradient=view.final),)
+    held = dataclasses.replace(view, initial=None, gradient=view.final, optimiser_state=state, more_gradients=others)
     held.save(path)
     assert AttackerView.load(path) == held
     assert held.to("cpu") is held
+
+
+def test_more_gradients_have_the_parameters_of_the_first() -> None:
+    view = make_victim().view()
+    other = GradientAt(weights=view.final, gradient=view.final)
+    with pytest.raises(WeightsError, match="the same parameters"):
+        dataclasses.replace(view, more_gradients=(other,))
+    broken = GradientAt(weights={}, gradient=view.final)
+    with pytest.raises(WeightsError, match="gradient's weights"):
+        dataclasses.replace(view, gradient=view.final, more_gradients=(broken,))

@@ -104,6 +104,8 @@ def request_digest(attack: str, view: AttackerView, seed: int) -> str:
         "gradient": view.gradient or {},
         "optimiser state": {} if state is None else state.first_moment,
     }
+    for number, other in enumerate(view.more_gradients):
+        ends |= {f"weights {number}": other.weights, f"gradient {number}": other.gradient}
     names = [(end, name) for end, weights in ends.items() for name in sorted(weights)]
     values = {
         "attack": attack,

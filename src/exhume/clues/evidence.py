@@ -35,6 +35,8 @@ class Evidence:
     """The weights at its last step."""
     steps: int | None = None
     """The number of steps that the sum shows, as far as it is known."""
+    others: tuple["Evidence", ...] = ()
+    """Gradients of the same inputs at other weights."""
     largest_step: float | None = None
     """The most by which one of these steps moved any weight, as far as it is known."""
 
@@ -79,7 +81,8 @@ def find_evidence(view: AttackerView) -> tuple[Evidence, ...]:
     here = view.initial if view.linearised and view.initial is not None else view.final
     found = []
     if view.gradient is not None:
-        found.append(replace(_at(here, "gradient", view.gradient), steps=1))
+        others = tuple(_at(other.weights, "gradient", other.gradient) for other in view.more_gradients)
+        found.append(replace(_at(here, "gradient", view.gradient), steps=1, others=others))
     if view.optimiser_state is not None:
         state = view.optimiser_state
         precision = max(torch.finfo(moment.dtype).eps for moment in state.first_moment.values())

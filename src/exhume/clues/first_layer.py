@@ -6,8 +6,8 @@ sum of gradients that an optimiser keeps, Adam included. The other clues start f
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -110,6 +110,7 @@ def read_first_layer(view: AttackerView, evidence: Evidence | None = None) -> Fi
         )
     if step.layer.weight not in changed:
         raise Refusal(f"The {evidence.kind} says nothing about the weights of the first trained layer, {step.name!r}.")
+    parts = (evidence, *evidence.others)
     return FirstLayer(
         name=step.name,
         activation=following.name if following is not None and following.kind == "activation" else None,
@@ -117,14 +118,27 @@ def read_first_layer(view: AttackerView, evidence: Evidence | None = None) -> Fi
         has_bias=step.layer.bias is not None and step.layer.bias in changed,
         has_frozen_bias=step.layer.bias is not None and step.layer.bias not in changed,
         evidence=evidence,
-        before=_with_bias(evidence.before, step.layer, changed),
-        after=_with_bias(evidence.after, step.layer, changed),
-        measured=_with_bias(evidence.measured, step.layer, changed),
-        reference=_with_bias(evidence.reference, step.layer, changed),
+        before=_stack([part.before for part in parts], step.layer, changed),
+        after=_stack([part.after for part in parts], step.layer, changed),
+        measured=_stack([part.measured for part in parts], step.layer, changed, equally=True),
+        reference=_stack([part.reference for part in parts], step.layer, changed),
         precision=torch.finfo(evidence.measured[step.layer.weight].dtype).eps,
         weight_scale=step.layer.weight_scale,
         decay_factor=evidence.factor,
     )
+
+
+def _stack(parts: Sequence[Weights], layer: DenseLayer, changed: set[str], equally: bool = False) -> Tensor:
+    """Return the layer's weights at each of several points, as units below one another.
+
+    Gradients of the same inputs at other weights are further units for the same inputs: ``Σ_i [x_i; 1] (γ_i, γ'_i)ᵀ``.
+    ``equally``: scale each part to the size of the first, since the loss falls between rounds.
+    """
+    blocks = [_with_bias(part, layer, changed) for part in parts]
+    if equally:
+        size = blocks[0].norm()
+        blocks = [block * (size / block.norm().clamp(min=1e-300)) for block in blocks]
+    return torch.cat(blocks)
 
 
 def _with_bias(tensors: Weights, layer: DenseLayer, changed: set[str]) -> Tensor:
@@ -155,7 +169,19 @@ def layer_inputs(model: nn.Module, layer: str, inputs: Float[Tensor, "example ..
 
 
 def backward_signals(view: AttackerView, weights: Weights, layer: FirstLayer) -> Signals:
-    """Return the function from the layer's pre-activations to the gradients of the outputs, for any layers above."""
+    """Return the function from the layer's pre-activations to the gradients of the outputs, for any layers above.
+
+    Where a layer stands for gradients at several weights, its units are those of all of them.
+    """
+    if layer.evidence.others:
+        parts = [replace(part, others=()) for part in (layer.evidence, *layer.evidence.others)]
+        each = [backward_signals(view, part.after, replace(layer, evidence=part)) for part in parts]
+
+        def stacked(activity: Tensor) -> Tensor:
+            blocks = activity.chunk(len(each), dim=1)
+            return torch.cat([signal(block) for signal, block in zip(each, blocks, strict=True)], dim=2)
+
+        return stacked
     model = view.module({name: w.double() if w.is_floating_point() else w for name, w in weights.items()})
     module = model.get_submodule(layer.name)
 

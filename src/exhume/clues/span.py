@@ -26,7 +26,7 @@ def span_of_final_weights(view: AttackerView) -> InputSubspace | None:
     """
     zeros = {name: torch.zeros_like(weight) for name, weight in view.final.items()}
     try:
-        layer = read_first_layer(replace(view, initial=zeros, gradient=None, optimiser_state=None))
+        layer = read_first_layer(replace(view, initial=zeros, gradient=None, more_gradients=(), optimiser_state=None))
     except Refusal:
         return None
     if not layer.reads_input:

@@ -16,7 +16,7 @@ def threat_model(view: AttackerView) -> dict[str, Any]:
     return {
         "final weights": True,
         "initial weights": view.initial is not None,
-        "gradient": view.gradient is not None,
+        "gradient": f"{1 + len(view.more_gradients)}, of the same data" if view.more_gradients else bool(view.gradient),
         "optimiser state": False if view.optimiser_state is None else (view.optimiser_state.describe() or True),
         "architecture": type(view.model).__name__ if view.architecture is None else repr(view.architecture),
         "input shape": list(view.input_shape),

@@ -17,7 +17,7 @@ from exhume.records.public_training import PublicTraining
 from exhume.records.reconstruction import Outcome, Reconstruction
 from exhume.records.victim import Victim
 from exhume.records.view import AttackerView
-from exhume.records.weights import Weights, check_weights, count_outputs
+from exhume.records.weights import GradientAt, Weights, check_weights, count_outputs
 
 __all__ = [
     "Applicability",
@@ -29,6 +29,7 @@ __all__ = [
     "Comparison",
     "Dataset",
     "Evaluation",
+    "GradientAt",
     "Level",
     "OptimiserState",
     "Outcome",

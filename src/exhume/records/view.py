@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from exhume.core.errors import RecordError
+from exhume.core.errors import RecordError, WeightsError
 from exhume.core.storage import add_prefix, load_bundle, save_bundle, select_prefix
 from exhume.core.weight_files import match_names
 from exhume.models.architecture import Architecture
@@ -19,7 +19,7 @@ from exhume.records.checkpoints import read_checkpoint
 from exhume.records.optimiser_state import OptimiserState, read_state
 from exhume.records.public_training import SECRETS, PublicTraining
 from exhume.records.record import Bounds, Record, check_bounds, drop_none, read_bounds, refuse_misfits
-from exhume.records.weights import Weights, check_gradient, check_weights, count_outputs, weight_shapes
+from exhume.records.weights import GradientAt, Weights, check_gradient, check_weights, count_outputs, weight_shapes
 
 if TYPE_CHECKING:
     # What a view holds after its constructor converted a mapping.
@@ -45,6 +45,8 @@ class AttackerView(Record):
     initial: Weights | None = None
     gradient: Weights | None = None
     """The gradient of the loss on one batch, by parameter name, as a mean or a sum; frozen parameters may be absent."""
+    more_gradients: tuple[GradientAt, ...] = ()
+    """Gradients of the same data at other weights, such as those of other rounds; each adds evidence to the first."""
     optimiser_state: State | None = None
     """What an optimiser remembers of its last gradients, such as Adam's ``exp_avg``: by parameter name, or PyTorch's
     ``optimizer.state_dict()``."""
@@ -78,6 +80,13 @@ class AttackerView(Record):
                 check_weights(weights, expected, when)
         if self.gradient is not None:
             check_gradient(self.gradient, expected, "gradient")
+        for number, other in enumerate(self.more_gradients, 2):
+            check_weights(other.weights, expected, f"{number}. gradient's")
+            check_gradient(other.gradient, expected, f"{number}. gradient")
+            if self.gradient is None or other.gradient.keys() != self.gradient.keys():
+                raise WeightsError(
+                    "All gradients of the same data have the same parameters, and gradient is the first."
+                )
         if self.optimiser_state is not None:
             object.__setattr__(self, "optimiser_state", read_state(self.optimiser_state, self.model))
             check_gradient(self.optimiser_state.first_moment, expected, "optimiser state")
@@ -128,6 +137,12 @@ class AttackerView(Record):
         if state is not None:
             moment = _move(state.first_moment, device)
             moved["optimiser_state"] = state if moment is state.first_moment else state.with_moment(moment)
+        others = tuple(
+            GradientAt(weights=_move(one.weights, device), gradient=_move(one.gradient, device))
+            for one in self.more_gradients
+        )
+        is_moved = any(new.weights is not old.weights for new, old in zip(others, self.more_gradients, strict=True))
+        moved["more_gradients"] = others if is_moved else self.more_gradients
         moved["offset"] = None if self.offset is None else self.offset.to(device)
         return self if all(value is getattr(self, name) for name, value in moved.items()) else replace(self, **moved)
 
@@ -136,6 +151,9 @@ class AttackerView(Record):
         if self.architecture is None:
             raise RecordError("A view of your own module cannot be saved; save its weights and rebuild the view.")
         tensors = pack_weights(self.final, self.initial, self.offset, self.gradient, self.optimiser_state)
+        for number, other in enumerate(self.more_gradients):
+            tensors |= add_prefix(f"more_gradients/{number}/weights", other.weights)
+            tensors |= add_prefix(f"more_gradients/{number}/gradient", other.gradient)
         outputs = count_outputs(self.model, self.input_shape)
         values = {
             "architecture": self.architecture.describe(),
@@ -145,6 +163,8 @@ class AttackerView(Record):
             "linearised": self.linearised,
             "training": self.training.facts(),
         } | describe_evidence(self.gradient, self.optimiser_state)
+        if self.more_gradients:
+            values["more_gradients"] = len(self.more_gradients)
         save_bundle(Path(path), "view", values, tensors)
 
     @classmethod
@@ -231,6 +251,14 @@ def load_network(path: Path | str, kind: str) -> dict[str, Any]:
         raise RecordError(f"{path} lacks a part of its gradient or of its optimiser's state.")
     if gradient:
         network["gradient"] = gradient
+    if "more_gradients" in values:
+        network["more_gradients"] = tuple(
+            GradientAt(
+                weights=select_prefix(tensors, f"more_gradients/{number}/weights"),
+                gradient=select_prefix(tensors, f"more_gradients/{number}/gradient"),
+            )
+            for number in range(values["more_gradients"])
+        )
     if moment:
         network["optimiser_state"] = OptimiserState(first_moment=moment, **state)
     return network

@@ -1,6 +1,7 @@
 """Weights by name, and whether they belong to a model."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 from exhume.core.errors import ExhumeError, WeightsError
 from exhume.core.text import first_sentence
 from exhume.models.tangent import Weights as Weights  # re-exported
+from exhume.records.record import Record
 
 
 def weight_shapes(model: nn.Module) -> dict[str, torch.Size]:
@@ -36,6 +38,14 @@ def check_shapes(weights: Weights, expected: Mapping[str, torch.Size], when: str
             raise WeightsError(
                 f"The {when} weights have {name} of shape {tuple(tensor.shape)}, the model {tuple(expected[name])}."
             )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GradientAt(Record):
+    """A gradient by parameter name, and the weights at which it was taken."""
+
+    weights: Weights
+    gradient: Weights
 
 
 def check_gradient(gradient: Weights, expected: Mapping[str, torch.Size], what: str) -> None:

@@ -1,11 +1,13 @@
 """Certified recovery from a gradient and from the state of an optimiser."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 import exhume
 from exhume.models.mlp import MLP
-from exhume.records import OptimiserState
+from exhume.records import GradientAt, OptimiserState
 from tests.attacks.gates.evidence_victims import gradient_view, state_view
 from tests.attacks.gates.victims import draw, score
 
@@ -17,6 +19,19 @@ def test_one_gradient_gives_the_whole_batch_away():
     assert (found.recovered, found.false) == (12, 0)
     assert found.exact >= 10
     assert result.diagnostics["evidence"] == "gradient"
+
+
+def test_gradients_at_other_weights_help_where_one_has_too_few_units():
+    data = draw(size=12)
+    first, *others = (gradient_view(data, MLP(width=48), seed=seed) for seed in range(4))
+    more = tuple(GradientAt(weights=other.final, gradient=other.gradient) for other in others)
+    attack = exhume.attacks.GateCertificate(rounds=10, patience=4)
+    alone, together = (attack.run(view, seed=0) for view in (first, replace(first, more_gradients=more)))
+    found = score(together, data.train.inputs)
+    assert score(alone, data.train.inputs).exact <= found.exact
+    assert found.recovered >= 11
+    assert found.exact >= 10
+    assert found.false == 0
 
 
 @pytest.mark.parametrize("optimiser", ["AdamW", "SGD"])
