@@ -46,7 +46,7 @@ def digits_view() -> AttackerView:
 
 @functools.cache
 def faces_view() -> AttackerView:
-    return view_of(draw("faces", 10), MLP(width=384))
+    return view_of(draw("faces", 16), MLP(width=512))
 
 
 HANDLED = {
@@ -102,9 +102,9 @@ class TestReleased:
     def test_small_noise_is_no_protection(self, size):
         generator = torch.Generator().manual_seed(0)
         noisy = with_final(faces_view(), lambda weight: weight + size * torch.randn(weight.shape, generator=generator))
-        reached = score(recover(noisy), draw("faces", 10).train.inputs)
-        assert reached.recovered >= 9
-        assert reached.exact >= 7
+        reached = score(recover(noisy), draw("faces", 16).train.inputs)
+        assert reached.recovered >= 14
+        assert reached.exact >= 12
         assert reached.false == 0
 
     @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -114,9 +114,8 @@ class TestReleased:
         except Refusal as refusal:
             assert dtype == torch.bfloat16 and "no visible rank" in str(refusal)  # noqa: PT018, PT017
             return
-        if dtype == torch.float16 or found.diagnostics["training_size_is_clear"]:
-            assert found.diagnostics["training_size_estimate"] == 10
-        assert score(found, draw("faces", 10).train.inputs).false == 0
+        assert found.diagnostics["training_size_estimate"] == 16
+        assert score(found, draw("faces", 16).train.inputs).false == 0
 
     def test_eight_bit_weights_are_refused(self):
         def to_int8(weight):
