@@ -33,12 +33,21 @@ CATALOGUE: dict[str, Entry] = {
         (caveats.crowded, caveats.nearly_full, caveats.unclear_count, caveats.only_features, *caveats.COMMON),
     ),
     "weight-difference": Entry(2, (), (caveats.moved_features, *caveats.COMMON)),
-    "stationarity": Entry(3, (), (caveats.no_weight_decay, *caveats.COMMON)),
-    "max-margin": Entry(4, (), (caveats.not_a_margin_loss, *caveats.COMMON)),
-    "bilevel": Entry(5, (), (caveats.start_decides, *caveats.COMMON)),
     "simulated-training": Entry(
-        6, (), (caveats.unknown_batches, caveats.noisy_training, caveats.augmented, caveats.dropout, caveats.coarse)
+        3,
+        (),
+        (
+            caveats.start_decides,
+            caveats.unknown_batches,
+            caveats.noisy_training,
+            caveats.augmented,
+            caveats.dropout,
+            caveats.coarse,
+        ),
     ),
+    "stationarity": Entry(4, (), (caveats.no_weight_decay, *caveats.COMMON)),
+    "max-margin": Entry(5, (), (caveats.not_a_margin_loss, *caveats.COMMON)),
+    "bilevel": Entry(6, (), (caveats.start_decides, *caveats.COMMON)),
 }
 UNLISTED = Entry(9, (), caveats.COMMON)
 """The entry of attacks without one of their own: they run last."""

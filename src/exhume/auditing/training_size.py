@@ -17,10 +17,11 @@ from exhume.records import AttackerView, Dataset
 SHOWN_BY: dict[str, Callable[[Clues], InputSubspace | None]] = {
     "weight-difference": lambda clues: clues.subspace,
     "bilevel": lambda clues: clues.subspace,
+    "simulated-training": lambda clues: clues.subspace,
     "max-margin": lambda clues: clues.span,
     "stationarity": lambda clues: clues.span,
 }
-"""The clue from which each attack reads the size by itself."""
+"""The clue that shows each attack the size, or that shows that other attacks will do better."""
 
 
 class SizedAttacks(NamedTuple):

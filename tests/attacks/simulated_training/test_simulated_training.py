@@ -1,5 +1,6 @@
 """Simulated training: it lowers the distance, states what it assumed, and refuses with a reason."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -144,3 +145,18 @@ def test_the_deadline_is_met_after_a_single_step(tmp_path):
     with pytest.raises(OutOfTime):
         QUICK.run(victim.view(), device="cpu", seconds=0.0, progress=lambda *report: reports.append(report))
     assert len(reports) == 1
+
+
+def test_images_survive_a_deadline_before_their_confidence():
+    _, victim = train_resnet()
+
+    def wait_for_the_deadline(stage, done, total, text=""):
+        if stage == "confidence":
+            time.sleep(max(0.0, deadline - time.monotonic()) + 0.01)
+
+    deadline = time.monotonic() + 3.0
+    found = replace(QUICK, steps=1).run(
+        victim.view(), device="cpu", seconds=3.0, keep_partial=True, progress=wait_for_the_deadline
+    )
+    assert len(found) == 4
+    assert not bool(found.confidence.any())

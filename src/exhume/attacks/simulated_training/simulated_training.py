@@ -15,7 +15,7 @@ from exhume.attacks.simulated_training.match import ChangeMatch
 from exhume.attacks.simulated_training.recipe import Optimiser, Recipe, fit_rate, plan_recipe
 from exhume.clues.known_loss import UserLoss, balanced_labels, resolve_loss, with_stable_repr
 from exhume.core.errors import Refusal
-from exhume.core.run_context import RunContext
+from exhume.core.run_context import OutOfTime, RunContext
 from exhume.core.settings import settings
 from exhume.gradient_sums.smooth_relu import GatedReLU, with_smooth_relus
 from exhume.hypergradients import TrainingProblem
@@ -143,6 +143,9 @@ class SimulatedTraining(Attack):
             stage="search",
             checkpoint=context.saved("search", {"attack": repr(self)}, inputs, match.change),
         )
+        if steps < self.steps:
+            planned = f"The time that was left allowed {steps} of {self.steps} steps."
+            recipe = replace(recipe, assumptions=(*recipe.assumptions, planned))
         found = self._result(view, match, recipe, end, context)
         context.part(PLAN).discard_checkpoint()
         return found
@@ -318,7 +321,12 @@ def _confidence(
     """
     shares = []
     for number in range(len(inputs)):
-        context.report("confidence", number, len(inputs))
+        try:
+            context.report("confidence", number, len(inputs))
+        except OutOfTime as stop:
+            if not stop.wraps_up:
+                raise
+            return torch.zeros(len(inputs))  # the images count, and a part of their confidences would mislead
         others = torch.arange(len(inputs), device=inputs.device) != number
         without = float(match.distance(inputs[others], targets[others], rate)) if len(inputs) > 1 else 1.0
         shares.append(1 - distance / without if without > 0 else 0.0)
