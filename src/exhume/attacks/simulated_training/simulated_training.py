@@ -18,7 +18,7 @@ from exhume.core.errors import Refusal
 from exhume.core.run_context import OutOfTime, RunContext
 from exhume.core.settings import settings
 from exhume.gradient_sums.smooth_relu import GatedReLU, with_smooth_relus
-from exhume.hypergradients import TrainingProblem
+from exhume.hypergradients import AdamRule, TrainingProblem
 from exhume.hypergradients.problem import Statistics
 from exhume.models.batch_norm import STATISTICS, statistics_changed
 from exhume.optimise import Adam, Decay, Minimum, Variables, minimise
@@ -70,7 +70,7 @@ class SimulatedTraining(Attack):
     coarse_steps: PositiveInt = 1
     """Most steps of the simulated training in the first part of the search, which costs less per step of Adam."""
     coarse_share: Share = 0.7
-    """Fraction of the search with ``coarse_steps``."""
+    """Fraction of the search with ``coarse_steps``; none of it for Adam, whose first step shows signs alone."""
     steps: PositiveInt = 1000
     """Steps of Adam on the candidates, each through a whole simulated training; before a deadline, as many as fit."""
     learning_rate: PositiveFloat = 0.02
@@ -214,7 +214,8 @@ class SimulatedTraining(Attack):
         self, view: AttackerView, match: ChangeMatch, inputs: Tensor, labels: Tensor, context: RunContext
     ) -> ChangeMatch | None:
         """Return the objective of the first part of the search; None where it is that of the whole search."""
-        if self.coarse_share == 0 or match.lower.steps <= self.coarse_steps:
+        # The first step of Adam has the length of the rate for every weight, so that its derivative is zero.
+        if self.coarse_share == 0 or match.lower.steps <= self.coarse_steps or isinstance(match.lower.rule, AdamRule):
             return None
         lower = self.recipe(view, self.coarse_steps).lower
         return self._fit_rate(replace(match, lower=lower), inputs, labels, context)
