@@ -23,6 +23,7 @@ def audit_to_json(audit: Audit) -> dict[str, Any]:
         "lead": first,
         "applicability": [to_json_value(asdict(one)) for one in audit.assessments],
         "start": None if audit.start is None else to_json_value(asdict(audit.start)),
+        "tokens": None if audit.tokens is None else [to_json_value(asdict(one)) for one in audit.tokens],
         "prices": [to_json_value(asdict(price)) for price in audit.prices],
         "notes": to_json_value(audit.notes),
         "threat_model": to_json_value(audit.given),

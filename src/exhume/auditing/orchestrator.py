@@ -21,6 +21,7 @@ from exhume.auditing.observer import Observer, SilentObserver
 from exhume.auditing.prices import price_defences
 from exhume.auditing.run_folder import RunFolder
 from exhume.auditing.swapped_weights import describe_swap
+from exhume.auditing.token_audit import audit_tokens
 from exhume.auditing.training_size import give_size
 from exhume.core.devices import resolve_device
 from exhume.core.errors import ExhumeError, Refusal
@@ -39,6 +40,7 @@ from exhume.records import (
     Reconstruction,
     StartEvidence,
     count_outputs,
+    takes_token_ids,
 )
 
 RAN = "ran"
@@ -128,6 +130,8 @@ def run_audit(
     With ``is_auto`` the attacks were chosen automatically: those that do not apply are skipped, and the rest too once
     every training input is proven. ``notes`` say what else it takes to repeat the audit.
     """
+    if takes_token_ids(view.model, view.input_shape):
+        return audit_tokens(view, data, attacks, start, notes or {})
     count_outputs(view.model, view.input_shape)  # refuses models that cannot be audited
     if data is not None:
         check_data(view, data)

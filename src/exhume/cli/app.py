@@ -10,6 +10,7 @@ import typer
 from exhume.cli import attack, audit, data, demo, distil, evaluate, reproduce, sweep, train
 from exhume.cli.console import BAD_INPUT, INTERRUPTED
 from exhume.cli.invocation import remember_arguments
+from exhume.cli.plain_help import PlainCommand, PlainGroup
 from exhume.core.text import first_sentence
 from exhume.version import __version__
 
@@ -21,20 +22,21 @@ UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
 
 app = typer.Typer(
     name="exhume",
+    cls=PlainGroup,
     epilog="Audit models that you own or may test.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.command("demo")(demo.demo)
+app.command("demo", cls=PlainCommand)(demo.demo)
 app.add_typer(data.app, name="data")
-app.command("train")(train.train_command)
-app.command("attack")(attack.attack_command)
-app.command("evaluate")(evaluate.evaluate_command)
-app.command("audit")(audit.audit_command)
-app.command("distil")(distil.distil_command)
-app.command("reproduce")(reproduce.reproduce_command)
-app.command("sweep")(sweep.sweep_command)
+app.command("train", cls=PlainCommand)(train.train_command)
+app.command("attack", cls=PlainCommand)(attack.attack_command)
+app.command("evaluate", cls=PlainCommand)(evaluate.evaluate_command)
+app.command("audit", cls=PlainCommand)(audit.audit_command)
+app.command("distil", cls=PlainCommand)(distil.distil_command)
+app.command("reproduce", cls=PlainCommand)(reproduce.reproduce_command)
+app.command("sweep", cls=PlainCommand)(sweep.sweep_command)
 
 
 def _print_version(is_asked: bool) -> bool:

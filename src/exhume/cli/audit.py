@@ -79,7 +79,7 @@ def audit_command(
         console.note(f"The condition {condition.text!r} is met.")
     if any(met.values()):
         raise typer.Exit(CONDITION_MET)
-    if not audited.evaluations:
+    if not audited.evaluations and not audited.tokens:
         console.note(
             "Where an attack needs a setting, give it with --set (--set weight-difference.candidates=60); where it "
             "needs a fact about the training, with --trained-with (--trained-with loss=ce)."

@@ -8,13 +8,14 @@ import typer
 from exhume.cli import options
 from exhume.cli.command import command
 from exhume.cli.console import CommandConsole
+from exhume.cli.plain_help import PlainCommand, PlainGroup
 
-app = typer.Typer(help="List, download and inspect data.", no_args_is_help=True)
+app = typer.Typer(cls=PlainGroup, help="List, download and inspect data.", no_args_is_help=True)
 
 OutOption = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="A folder to save the result to.")]
 
 
-@app.command("list")
+@app.command("list", cls=PlainCommand)
 @command()
 def list_sources(
     *,
@@ -38,7 +39,7 @@ def list_sources(
     console.print_json(result)
 
 
-@app.command("fetch")
+@app.command("fetch", cls=PlainCommand)
 @command()
 def fetch_source(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A source from 'exhume data list'.")],
@@ -58,7 +59,7 @@ def fetch_source(
     console.print_json({"source": name, "folder": str(folder)})
 
 
-@app.command("show")
+@app.command("show", cls=PlainCommand)
 @command()
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A known source, an .npz or .csv file, or a folder.")],

@@ -37,7 +37,7 @@ def demo(
     device: options.DeviceOption = "auto",
     console: CommandConsole,
 ) -> None:
-    """Train a face detector on bundled photographs, then recover the photographs from what the training leaves."""
+    """Train a face classifier on bundled photographs, then recover the photographs from what the training leaves."""
     from exhume.auditing import audit_to_json
     from exhume.auditing.run_folder import RunFolder
     from exhume.cli.pipeline import TrainingRequest, attack_into, choose_attacks, train_into, write_audit

@@ -21,7 +21,7 @@ from exhume.core.progress import Progress, no_progress
 from exhume.core.settings_from_text import parse_value
 from exhume.core.text import first_sentence
 from exhume.core.weight_files import load_weights
-from exhume.records import AttackerView, PublicTraining, StartEvidence, count_outputs, read_checkpoint
+from exhume.records import AttackerView, PublicTraining, StartEvidence, count_outputs, read_checkpoint, takes_token_ids
 from exhume.records.record import Bounds
 from exhume.training.settings import LossName
 
@@ -56,7 +56,8 @@ def build_view(
     seeds = parse_seeds(initial)
     name, factory = own.model, find_factory(own.model)
     network = build_model(factory, name)
-    count_outputs(network, shape)  # refuses models that cannot be audited, before long work
+    if not takes_token_ids(network, shape):
+        count_outputs(network, shape)  # refuses models that cannot be audited, before long work
     names = network.state_dict().keys()
     view = AttackerView(
         model=network,

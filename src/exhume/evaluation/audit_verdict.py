@@ -1,5 +1,6 @@
 """The verdict on an audit: the gravest verdict on one of its attacks."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from exhume.evaluation.verdict import (
@@ -10,7 +11,7 @@ from exhume.evaluation.verdict import (
     Verdict,
     verdict_of_evaluation,
 )
-from exhume.records import Applicability, Audit, Evaluation
+from exhume.records import Applicability, Audit, Evaluation, TokenCounts
 
 _GRAVITY = list(Finding)
 _CAUTION = (NOTHING, NOTHING_BEYOND_CHANCE, NOTHING_CERTAIN)
@@ -31,7 +32,7 @@ def verdict_of_audit(audit: Audit) -> Verdict:
     """State what the attacks of an audit found."""
     first = lead(audit)
     if first is None:
-        return _untested(audit)
+        return _untested(audit) if audit.tokens is None else _verdict_of_tokens(audit.tokens)
     worst = verdict_of_evaluation(audit.evaluations[first])
     others = len(audit.evaluations) - 1
     if others == 0:
@@ -61,6 +62,31 @@ def gravity(finding: Finding) -> int:
 def _rank(evaluation: Evaluation) -> tuple[int, int, int]:
     shown = evaluation.certified if evaluation.train is None else evaluation.train.good
     return _GRAVITY.index(verdict_of_evaluation(evaluation).finding), -evaluation.certified, -shown
+
+
+def _verdict_of_tokens(tokens: Sequence[TokenCounts]) -> Verdict:
+    """State which tokens of a text model were trained on, by the evidence that tells most of them apart."""
+    telling = [one for one in tokens if 0 < one.moved < one.vocabulary]
+    if not telling:
+        return Verdict(
+            finding=Finding.UNTESTED,
+            sentence="Nothing was tested: the model takes token ids, which exhume does not reconstruct.",
+            detail="That is no proof of safety. The rows of its embedding would show which tokens were trained on, if "
+            "only some of them moved between initial and final weights, or in a gradient or an optimiser's state.",
+        )
+    first = max(telling, key=lambda one: one.moved)
+    said = f"Read off the {first.evidence} of layer {first.layer!r}."
+    if first.trained is not None:
+        said += f" {first.trained[0]} of the {first.trained[1]} distinct tokens of the training text moved"
+        said += "." if first.held_out is None else (
+            f", and {first.held_out[0]} of the {first.held_out[1]} tokens that only held-out text has."
+        )  # fmt: skip
+    return Verdict(
+        finding=Finding.TRACES,
+        sentence=f"The embedding shows which tokens were trained on: {first.moved} of {first.vocabulary} rows moved. "
+        "The text was not reconstructed.",
+        detail=f"{said} exhume does not reconstruct token inputs, so this is no proof that nothing else leaks.",
+    )
 
 
 def _untested(audit: Audit) -> Verdict:

@@ -6,7 +6,7 @@ and to load itself back equal. Inputs are always in *pixel units* (the range of 
 ``inputs - offset``. Only the methods ``to_model`` and ``to_pixels`` cross between the two.
 """
 
-from exhume.records.audit import Applicability, Assessment, Audit, Price, StartCandidate, StartEvidence
+from exhume.records.audit import Applicability, Assessment, Audit, Price, StartCandidate, StartEvidence, TokenCounts
 from exhume.records.calibration import Calibration, Level
 from exhume.records.checkpoints import CheckpointContent, read_checkpoint
 from exhume.records.comparison import Comparison
@@ -17,7 +17,7 @@ from exhume.records.public_training import PublicTraining
 from exhume.records.reconstruction import Outcome, Reconstruction
 from exhume.records.victim import Victim
 from exhume.records.view import AttackerView
-from exhume.records.weights import GradientAt, Weights, check_weights, count_outputs
+from exhume.records.weights import GradientAt, Weights, check_weights, count_outputs, takes_token_ids
 
 __all__ = [
     "Applicability",
@@ -39,9 +39,11 @@ __all__ = [
     "Split",
     "StartCandidate",
     "StartEvidence",
+    "TokenCounts",
     "Victim",
     "Weights",
     "check_weights",
     "count_outputs",
     "read_checkpoint",
+    "takes_token_ids",
 ]

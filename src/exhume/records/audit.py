@@ -71,6 +71,21 @@ class StartEvidence:
         return self.best.log10_p < CLEAR_START
 
 
+@dataclass(frozen=True, kw_only=True)
+class TokenCounts:
+    """How many rows of one embedding moved in training: one row per token."""
+
+    layer: str
+    evidence: str
+    """What shows it: ``weight change``, ``gradient`` or ``optimiser state``."""
+    vocabulary: int
+    moved: int
+    trained: tuple[int, int] | None = None
+    """Of the distinct tokens of the training text, how many moved, and how many there are; None without data."""
+    held_out: tuple[int, int] | None = None
+    """The same for tokens that only held-out text has."""
+
+
 CLEAR_START = -6.0
 """log10 of the p-value below which a resemblance counts as real: one in a million."""
 
@@ -101,6 +116,8 @@ class Audit:
     """The assessment of every known attack, cheapest first."""
     given: Mapping[str, Any] = field(default_factory=dict)
     """What the attacker was given, as JSON values with the names a report prints; also where no attack applies."""
+    tokens: tuple[TokenCounts, ...] | None = None
+    """Which rows of embeddings moved, for a model that takes token ids; its text is not reconstructed. None: other."""
     start: StartEvidence | None = None
     prices: tuple[Price, ...] = ()
     """Prices of changes before release, where they were asked for; the first is for no change."""

@@ -68,6 +68,23 @@ def check_gradient(gradient: Weights, expected: Mapping[str, torch.Size], what: 
             raise WeightsError(f"The {what} holds values in {name} that are not finite numbers.")
 
 
+def takes_token_ids(model: nn.Module, input_shape: tuple[int, ...]) -> bool:
+    """Return whether a model looks up token ids in an embedding instead of taking real numbers."""
+    if not any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in model.modules()):
+        return False
+    weight = next(model.parameters())
+    was_training = [module for module in model.modules() if module.training]
+    try:
+        with torch.no_grad():
+            model.eval()(torch.zeros(1, *input_shape, dtype=torch.long, device=weight.device))
+    except Exception:  # the owner's code may raise anything
+        return False
+    finally:
+        for module in was_training:
+            module.training = True
+    return True
+
+
 def count_outputs(model: nn.Module, input_shape: tuple[int, ...]) -> int:
     """Return the number of outputs of a model per input.
 

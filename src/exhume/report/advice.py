@@ -18,6 +18,8 @@ def recommend(audit: Audit, finding: Finding) -> list[Advice]:
     """Return recommendations for an audit with this finding."""
     if finding is Finding.UNTESTED:
         return _supply(audit)
+    if audit.tokens and not audit.evaluations:
+        return [_TOKENS, _PRIVATE, _AGAIN]
     knew_start = any(evaluation.given.get("initial weights") for evaluation in audit.evaluations.values())
     if finding in (Finding.NOTHING, Finding.UNPROVEN):
         return [_NO_SEAL, *([] if knew_start else [_TRY_STARTS]), _HOLD_OUT]
@@ -77,6 +79,11 @@ _COARSER = Advice(
     why="Measure cost and effect on this network with --defences before you rely on it.",
 )
 _COARSER_MEASURED = Advice(what=_COARSER.what, why="The table below shows cost and effect, measured on this network.")
+_TOKENS = Advice(
+    what="Assume that the vocabulary of the training text is known.",
+    why="Names and rare words that were trained on have rows that moved. Train all rows, add noise to all of them, or "
+    "withhold the initial weights and the optimiser's state; then audit again.",
+)
 _AGAIN = Advice(
     what="Audit the new weights with the same command.",
     why="That an attack no longer works shows some protection, but guarantees none.",
