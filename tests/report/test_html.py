@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exhume.records import Outcome
+from exhume.records import Applicability, Assessment, Audit, Outcome
 from exhume.report.html import render_page, report
 from exhume.report.scores import _rank_name, format_p_value, list_scores
 from tests.report.synthetic_audits import SHAPES, make_audit
@@ -148,3 +148,22 @@ def test_counts_beside_a_verdict_of_nothing_are_compared_with_chance():
     assert f"held out: {level.holdout_recovered}; by chance {chance}" in text
     assert "The verdict at the top gives the probability of these counts by chance" in text
     assert not any(row.name.startswith("recovered") for row in list_scores(evaluation)), "a rank is no similarity"
+
+
+def test_the_page_states_what_was_given_and_how_far_an_attack_came():
+    fate = "stopped at 18% when its share of the budget was spent"
+    one = Assessment(attack="first", applies=Applicability.APPLIES, fate=fate)
+    audit = Audit(evaluations={"first": make_audit()}, assessments=(one,), given={"final weights": True})
+    text = Page(render_page(audit)).text
+    assert "Stopped at 18% when its share of the budget was spent." in text
+    assert "final weights" in text
+    assert "Not recorded" not in text
+
+
+def test_without_any_result_the_page_advises_only_what_was_not_given():
+    refused = Assessment(attack="first", applies=Applicability.DOES_NOT, reasons=("It needs the loss.",))
+    given = {"final weights": True, "initial weights": True, "architecture": "Sequential"}
+    text = Page(render_page(Audit(evaluations={}, assessments=(refused,), given=given))).text
+    assert "Not recorded" not in text
+    assert "--initial" not in text
+    assert "--training-size" in text

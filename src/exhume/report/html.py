@@ -48,7 +48,7 @@ def render_page(found: Evaluation | Audit) -> str:
         verdict=result,
         results=[_describe_result(name, audit.evaluations[name], place) for place, name in enumerate(order)],
         attacks=_list_attacks(audit),
-        threat=_describe_threat_model(audit.given if first is None else audit.evaluations[first].given),
+        threat=_describe_threat_model(audit.given or ({} if first is None else audit.evaluations[first].given)),
         risks=_summarise_risks(audit, first),
         advice=recommend(audit, result.finding),
         bench=load_bench() if result.finding in _SERIOUS else None,
@@ -62,8 +62,10 @@ def render_page(found: Evaluation | Audit) -> str:
     )
 
 
-_TILES = ("certified", "exact", "good", "nearer than 99% of held out", "similar")
+_TILES = ("exact", "certified", "good", "nearer than 99% of held out", "similar")
 _SERIOUS = (Finding.PROVEN, Finding.UNMATCHED, Finding.RECOVERED, Finding.TRACES)
+_SHOWN_ELSEWHERE = ("doubts", "training_size_doubt", "training_size_is_clear", "stopped_at", "seconds_needed")
+"""Diagnostics that the verdict, the cards or the list of attacks state in words."""
 _SEPARATORS = {"input shape": " × ", "value range": " to "}
 _SCRIPT = (files("exhume.report") / "page.js").read_text()
 _SCRIPT_HASH = "sha256-" + base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
@@ -95,7 +97,7 @@ def _describe_result(name: str, evaluation: Evaluation, place: int) -> dict[str,
         "diagnostics": {
             name.replace("_", " "): _format_value(value)
             for name, value in evaluation.found.diagnostics.items()
-            if _is_short(value)
+            if _is_short(value) and name not in _SHOWN_ELSEWHERE
         },
     }
 
