@@ -309,3 +309,15 @@ def test_an_evaluation_alone_has_a_page(opened: Any) -> None:
     page = opened(evaluate(evaluation.found))
     assert page.page.locator(".card").count() == 9
     page.assert_silent()
+
+
+def test_no_column_is_cut_off_on_a_phone(opened: Any) -> None:
+    page = opened(audit(), viewport={"width": 390, "height": 844}).page
+    cells = "[...document.querySelectorAll('th, td')].filter((cell) => cell.offsetParent !== null)"
+    assert page.evaluate(f"{cells}.filter((cell) => cell.getBoundingClientRect().right > innerWidth + 1).length") == 0
+
+
+def test_dark_images_have_a_border_in_the_dark(opened: Any) -> None:
+    page = opened(audit(), color_scheme="dark").page
+    shadow = page.evaluate("getComputedStyle(document.querySelector('.triple img')).boxShadow")
+    assert shadow != "none"

@@ -41,7 +41,8 @@ def _check_range(inputs: Tensor, bounds: Bounds, name: str) -> None:
     if low < bounds[0] - slack or high > bounds[1] + slack:
         raise DataError(
             f"The {name} examples have values from {low:.4g} to {high:.4g}, outside the bounds {bounds[0]:g} to "
-            f"{bounds[1]:g} that were stated for the network; rescale the values, or state the bounds that it takes."
+            f"{bounds[1]:g} that were stated for the network; rescale the values, or state the bounds that it takes "
+            "(--bounds LOW,HIGH; none where there are no limits)."
         )
 
 
