@@ -1,6 +1,7 @@
 """Caveats of attacks: each function returns a sentence about a network, or None where it does not hold."""
 
 from exhume.clues.clues import Clues
+from exhume.core.errors import Refusal
 
 RESCALING_OPTIMISERS = ("adam", "adamw", "adamax", "nadam", "radam", "rmsprop", "adagrad", "lion", "shampoo")
 """Optimisers whose steps are not sums of gradients of single examples."""
@@ -56,10 +57,14 @@ def unclear_count(clues: Clues) -> str | None:
 
 def only_features(clues: Clues) -> str | None:
     """The first trained layer does not read the network's input."""
-    if clues.subspace is None or clues.subspace.layer.reads_input:
+    try:
+        layer = clues.require_gate_layers()[0]
+    except Refusal:
         return None
-    name = clues.subspace.layer.name
-    return f"The first trained layer, {name!r}, reads frozen features: features are recovered, not inputs."
+    if layer.reads_input:
+        return None
+    moved = "" if layer.inputs_stood_still else " They moved while the gradients were summed, so they are averages."
+    return f"Layer {layer.name!r} reads features: features are recovered, and inputs where these determine them.{moved}"
 
 
 def moved_features(clues: Clues) -> str | None:

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from exhume.clues.evidence import find_evidence
-from exhume.clues.first_layer import FirstLayer, read_first_layer
+from exhume.clues.evidence import Evidence, find_evidence
+from exhume.clues.first_layer import FLAT_SIDED, FirstLayer, read_first_layer
+from exhume.clues.gate_layer import read_gate_layers
 from exhume.clues.homogeneity import degree_of_homogeneity
 from exhume.clues.span import span_of_final_weights
 from exhume.clues.start_noise import upper_layers_look_random
@@ -93,6 +94,62 @@ class Clues:
         if not found:
             raise Refusal(" ".join(reasons))
         return max(found, key=lambda subspace: (subspace.is_clear, subspace.rank))  # the first of equals
+
+    @_once
+    def require_gate_layers(self) -> list[FirstLayer]:
+        """Return the layers whose gates give their inputs away, those whose inputs stood still first.
+
+        Raises:
+            Refusal: when the view has no sum of gradients, or no layer has such gates.
+        """
+        layers, reason = [], None
+        for evidence in find_evidence(self.view):
+            try:
+                layers += self._gate_layers(evidence)
+            except Refusal as refusal:
+                reason = reason or refusal
+        if not layers:
+            assert reason is not None
+            raise reason
+        return sorted(layers, key=lambda layer: not layer.inputs_stood_still)
+
+    def _gate_layers(self, evidence: Evidence) -> list[FirstLayer]:
+        """Return the first trained layer if it has gates, else every layer with gates above it."""
+        if not evidence.trained():
+            read_first_layer(self.view, evidence)  # refuses with the reason
+        first = [layer for layer in self._readable_first_layers() if layer.evidence.kind == evidence.kind]
+        return first if first and first[0].activation in FLAT_SIDED else read_gate_layers(self.view, evidence)
+
+    def _readable_first_layers(self) -> list[FirstLayer]:
+        """Return the first trained layer as each piece of evidence shows it; empty where it is not dense."""
+        try:
+            return self._first_layers()
+        except Refusal:
+            return []
+
+    @_once
+    def require_gate_subspace(self) -> InputSubspace:
+        """Return the subspace of the inputs of the layer that gives most away: the lowest one with a clear rank.
+
+        Raises:
+            Refusal: when there is no such layer, or none shows a rank.
+        """
+        layers = self.require_gate_layers()
+        known = self._readable_first_layers()
+        if len(layers) == len(known) and all(any(layer is one for one in known) for layer in layers):
+            return self.require_subspace()
+        found, reasons = [], []
+        for layer in layers:
+            try:
+                found.append(find_subspace(layer))
+            except Refusal as refusal:
+                reasons.append(str(refusal))
+                continue
+            if found[-1].is_clear and layer.inputs_stood_still:
+                break
+        if not found:
+            raise Refusal(" ".join(reasons))
+        return max(found, key=lambda subspace: (subspace.is_clear, subspace.layer.inputs_stood_still, subspace.rank))
 
     @property
     def subspace(self) -> InputSubspace | None:

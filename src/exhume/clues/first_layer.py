@@ -5,6 +5,7 @@ inside the span of its inputs: ``[ΔW; Δb] = Σ_i [x_i; 1] γ_iᵀ``. A single 
 sum of gradients that an optimiser keeps, Adam included. The other clues start from this fact.
 """
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -53,6 +54,8 @@ class FirstLayer:
     """The weights of which ``measured`` may contain a multiple."""
     precision: float = 0.0
     """Spacing of the numbers in which ``measured`` was stored, relative to their size."""
+    inputs_stood_still: bool = True
+    """Whether the inputs of the layer were the same in all gradients of the sum."""
     weight_scale: float = 1.0
     """Factor that the layer applies to its weights (NTK parameterisation); all matrices include it."""
     decay_factor: float = 1.0
@@ -110,6 +113,20 @@ def read_first_layer(view: AttackerView, evidence: Evidence | None = None) -> Fi
         )
     if step.layer.weight not in changed:
         raise Refusal(f"The {evidence.kind} says nothing about the weights of the first trained layer, {step.name!r}.")
+    return read_layer(view, evidence, step, following, changed)
+
+
+def read_layer(
+    view: AttackerView,
+    evidence: Evidence,
+    step: Step,
+    following: Step | None,
+    changed: set[str],
+    *,
+    inputs_stood_still: bool = True,
+) -> FirstLayer:
+    """Read one dense layer off a view, with the step that follows it and the parameters that training changed."""
+    assert step.layer is not None
     parts = (evidence, *evidence.others)
     return FirstLayer(
         name=step.name,
@@ -123,6 +140,7 @@ def read_first_layer(view: AttackerView, evidence: Evidence | None = None) -> Fi
         measured=_stack([part.measured for part in parts], step.layer, changed, equally=True),
         reference=_stack([part.reference for part in parts], step.layer, changed),
         precision=torch.finfo(evidence.measured[step.layer.weight].dtype).eps,
+        inputs_stood_still=inputs_stood_still,
         weight_scale=step.layer.weight_scale,
         decay_factor=evidence.factor,
     )
@@ -185,12 +203,13 @@ def backward_signals(view: AttackerView, weights: Weights, layer: FirstLayer) ->
     model = view.module({name: w.double() if w.is_floating_point() else w for name, w in weights.items()})
     module = model.get_submodule(layer.name)
 
-    def signals(activity: Tensor) -> Tensor:
+    def signals(activity: Tensor, placeholders: int | None = None) -> Tensor:
         leaf = activity.detach().to(next(model.parameters()).dtype).requires_grad_()
         handle = module.register_forward_hook(lambda *_: leaf)
+        count = (1 if one_is_enough else len(leaf)) if placeholders is None else placeholders
         try:
             with torch.enable_grad():
-                placeholder = torch.zeros(len(leaf), *view.input_shape, dtype=leaf.dtype, device=leaf.device)
+                placeholder = torch.zeros(count, *view.input_shape, dtype=leaf.dtype, device=leaf.device)
                 outputs = model(placeholder).reshape(len(leaf), -1)
                 columns = [
                     torch.autograd.grad(outputs[:, c].sum(), leaf, retain_graph=c + 1 < outputs.shape[1])[0]
@@ -200,4 +219,11 @@ def backward_signals(view: AttackerView, weights: Weights, layer: FirstLayer) ->
             handle.remove()
         return torch.stack(columns, dim=1).to(activity.dtype)
 
+    # The layers below run on placeholders, whose values do not matter. One of them saves time where the layers above
+    # depend on the batch through the layer alone.
+    one_is_enough = False
+    if not layer.reads_input:
+        probe = torch.randn(3, len(layer.before), generator=torch.Generator().manual_seed(0)).to(layer.before)
+        with contextlib.suppress(RuntimeError):
+            one_is_enough = torch.equal(signals(probe, 1), signals(probe, 3))
     return signals

@@ -12,7 +12,7 @@ from exhume.records import AttackerView, Dataset, Reconstruction, Split
 
 
 def in_units_of(found: Reconstruction, data: Dataset, view: AttackerView | None) -> Dataset:
-    """Return the data in the units of the reconstruction: as it is, or as inputs of the first trained layer.
+    """Return the data in the units of the reconstruction: as it is, or as inputs of the layer that was read.
 
     Raises:
         DataError: when the reconstruction holds neither inputs like those of the data nor features of them.
@@ -22,11 +22,13 @@ def in_units_of(found: Reconstruction, data: Dataset, view: AttackerView | None)
         return data
     if view is not None and view.input_shape == data.input_shape:
         try:
-            features = as_layer_inputs(data, view, clues_of(view).require_first_layer().name)
+            layer = found.diagnostics.get("layer") or clues_of(view).require_first_layer().name
         except Refusal:  # no trained layer can be read, so there are no features either
-            features = data
-        if shape == features.input_shape:
-            return features
+            layer = None
+        if layer in dict(view.model.named_modules()):
+            features = as_layer_inputs(data, view, str(layer))
+            if shape == features.input_shape:
+                return features
     raise DataError(
         f"The reconstruction holds inputs of shape {shape}, the data set {data.name} of shape {data.input_shape}."
     )

@@ -32,8 +32,11 @@ class Preimage(StrEnum):
 class InversionRules:
     """When features are reproduced, and when they determine their input."""
 
-    rounding: PositiveFloat = 2e-6
-    """Relative residual that float32 arithmetic leaves; ten times what the measured trunks leave (1e-7 to 4e-7)."""
+    reproduced: PositiveFloat = 1e-4
+    """Largest relative residual of an input that reproduces its features. Local minima leave 10⁻³ and more on the
+    trunks measured, true inputs 10⁻⁷ (exact features) to 2·10⁻⁵ (features read off a float32 gradient)."""
+    rounding: PositiveFloat = 2e-7
+    """Standard deviation of the rounding of a feature in float32, relative to the root mean square of features."""
     noise_tail: PositiveFloat = 5.5
     """Largest deviation among the values of an input, in standard deviations."""
     precision: PositiveFloat = 0.02
@@ -93,7 +96,7 @@ def invert(
     bound = torch.zeros_like(size) if errors is None else errors.to(size)
     # Errors of independent features add up like their square root; the bound is several standard deviations of one.
     noise_norm = bound / rules.noise_tail * wanted.shape[1] ** 0.5
-    tolerance = (2 * noise_norm / size.clamp(min=1e-30)).clamp(min=rules.rounding)
+    tolerance = (2 * noise_norm / size.clamp(min=1e-30)).clamp(min=rules.reproduced)
     middle = torch.where(box.lowest.isfinite() & box.highest.isfinite(), (box.lowest + box.highest) / 2, 0.0)
     is_small = middle.numel() <= rules.largest_input
     footprints = find_footprints(trunk, tuple(middle.shape), wanted) if is_small and count else None
@@ -152,7 +155,7 @@ def _feature_noise(search: InverseSearch, wanted: Tensor, bound: Tensor, index: 
 
     What the residual leaves beyond such errors may point in any one direction, so all of it counts as one deviation.
     """
-    rounding = rules.rounding / 10 * float(wanted[index].square().mean().sqrt())
+    rounding = rules.rounding * float(wanted[index].square().mean().sqrt())
     noise: float = max(float(bound[index]) / rules.noise_tail, rounding)
     left: float = float(search.residuals[index] * wanted[index].norm())
     explained: float = 1.5 * noise * wanted.shape[1] ** 0.5

@@ -30,6 +30,8 @@ class SearchRules:
     """Adam steps of a descent that continues from an earlier result."""
     descents: PositiveInt = 25
     """Largest number of descents. With max pooling most images need two to ten."""
+    patience: PositiveInt = 8
+    """Number of descents that improve no image after which the search stops."""
     temperature: NonNegativeFloat = 0.5
     """First temperature of a descent from scratch, in standard deviations of what enters an activation."""
     reheated: NonNegativeFloat = 0.1
@@ -72,16 +74,19 @@ class InverseSearch:
 
     def run(self, context: RunContext) -> None:
         """Descend until every example is solved or the number of descents is reached."""
+        idle = 0
         for descent in range(self.rules.descents):
             todo = (self.residuals > self.tolerance).nonzero()[:, 0]
-            if len(todo) == 0:
+            if len(todo) == 0 or idle >= self.rules.patience:
                 return
+            before = self.residuals.clone()
             solved = len(self.residuals) - len(todo)
 
             def tick(solved: int = solved, descent: int = descent) -> None:
                 context.report("invert", solved, len(self.residuals), f"descent {descent + 1}")
 
             self._improve(todo, descent, tick)
+            idle = 0 if bool((self.residuals < 0.9 * before).any()) else idle + 1
 
     def _improve(self, todo: Tensor, descent: int, tick: Callable[[], None]) -> None:
         rules, features = self.rules, self.features[todo]

@@ -201,15 +201,24 @@ def first_trained(model: nn.Module, changed: Collection[str]) -> tuple[Step, Ste
         The step and its only successor (None where the output branches or ends); None for an untraceable model or one
         in which no module holds a changed parameter.
     """
+    return next(iter(trained_steps(model, changed)), None)
+
+
+def trained_steps(model: nn.Module, changed: Collection[str]) -> list[tuple[Step, Step | None]]:
+    """Return every step that training changed, in the order of their use, each with the only step that it feeds.
+
+    A module that is used twice is there twice. The list is empty for an untraceable model.
+    """
     if isinstance(model, nn.Linear):
-        return _read_module("", model, _parameter_names(model)), None
+        return [(_read_module("", model, _parameter_names(model)), None)]
     graph = _trace(model, changed)
+    found: list[tuple[Step, Step | None]] = []
     for node in () if graph is None else graph.nodes:
         if node.op == "get_attr" and str(node.target) in changed:
-            return Step("other", str(node.target)), None
+            found.append((Step("other", str(node.target)), None))
         if node.op == "call_module" and any(name.startswith(f"{node.target}.") for name in changed):
-            return _read_node(node, model), _only_successor(node, model)
-    return None
+            found.append((_read_node(node, model), _only_successor(node, model)))
+    return found
 
 
 def _only_successor(node: fx.Node, model: nn.Module) -> Step | None:

@@ -30,7 +30,9 @@ class Doubt(StrEnum):
     NEAR_DUPLICATE = "the row of a near-duplicate may contain a part of its row"
     NOISE = "the noise of the weights leaves it too imprecise"
     RANGE = "it lies outside the range of inputs, or its scale is not determined"
-    FEATURES = "it is a feature of frozen layers, which have no range to check it against"
+    FEATURES = "it is a feature outside the range of features, or of layers that leave the range open"
+    MOVED = "the layers below moved while the gradients were summed, so it is an average of features"
+    PIXELS = "its features do not determine the input, or no input was found that has them"
 
 
 @dataclass(frozen=True, kw_only=True)

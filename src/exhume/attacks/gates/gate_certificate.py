@@ -11,14 +11,15 @@ from torch import Tensor
 from exhume.attacks.attack import Attack
 from exhume.attacks.gates.certificate import Doubt, certify
 from exhume.attacks.gates.check import check_rows
+from exhume.attacks.gates.compression import compress_values
+from exhume.attacks.gates.features import doubt_features, in_units_of_features, invert_features, trunk_of
 from exhume.attacks.gates.input_range import fit_scale, is_inside_range
 from exhume.attacks.gates.problem import RowProblem, pose_problem
 from exhume.attacks.gates.rounds import RowSearch
 from exhume.attacks.gates.significance import log_p_generic
 from exhume.clues.clues import clues_of
-from exhume.clues.first_layer import FLAT_SIDED, backward_signals
+from exhume.clues.first_layer import FirstLayer, backward_signals
 from exhume.clues.subspace import InputSubspace
-from exhume.core.errors import Refusal
 from exhume.core.json_values import to_json_value
 from exhume.core.run_context import STOPS, RunContext
 from exhume.core.settings import settings
@@ -44,41 +45,38 @@ class GateCertificate(Attack):
     """Number of rounds without a new row after which the search stops."""
     error_rate: Annotated[float, Field(gt=0, lt=1)] = 1e-3
     """Probability, over the whole run, of certifying anything that was not trained on."""
+    descents: PositiveInt = 25
+    """Where the layer reads features: largest number of descents in the search for the inputs that have them."""
     warm_start: InstanceOf[Attack] | None = None
     """An attack whose reconstructions are starting points besides random ones."""
 
     def check(self, view: AttackerView) -> None:
-        """Refuse views whose first trained layer is not dense with a flat-sided activation."""
-        layer = clues_of(view).require_first_layer()
-        if layer.activation not in FLAT_SIDED:
-            follows = "no activation" if layer.activation is None else layer.activation
-            raise Refusal(
-                f"The certificate needs an activation with an exactly flat side (ReLU) after layer {layer.name!r}, "
-                f"and {follows} follows it."
-            )
+        """Refuse views without a dense layer that has a flat-sided activation and inputs that hardly moved."""
+        clues_of(view).require_gate_layers()
         if self.warm_start is not None:
             self.warm_start.check(view)
 
     def recover(self, view: AttackerView, context: RunContext) -> Reconstruction:
         """Search in rounds until every row is found or nothing new turns up, then read out and certify."""
-        subspace = clues_of(view).require_subspace()
+        subspace = clues_of(view).require_gate_subspace()
         evidence = subspace.layer.evidence
         ends = (evidence.before, evidence.after)
         problem = pose_problem(subspace, tuple(backward_signals(view, end, subspace.layer) for end in ends))
+        compressed, columns = compress_values(problem)
         search = RowSearch(
-            problem=problem,
+            problem=compressed,
             generator=context.generator,
             starts=self.starts,
             error_rate=self.error_rate,
             found=torch.zeros(0, problem.rank).to(problem.rows),
-            warm=torch.zeros(0, len(problem.basis)).to(problem.rows),
+            warm=torch.zeros(0, columns.shape[1]).to(problem.rows),
         )
         about = {"attack": repr(self), "seed": context.generator.initial_seed()}
         saved = context.saved("row search", about, problem.rows, problem.basis)
         if saved is not None and (state := saved.load()) is not None:
             search.unpack(*state)
         if self.warm_start is not None and search.rounds == 0:
-            search.warm = self._warm_starts(self.warm_start, view, problem, context)
+            search.warm = self._warm_starts(self.warm_start, view, subspace.layer, context) @ columns
         search.tick = lambda: context.report("recover", len(search.found), problem.rank, f"round {search.rounds + 1}")
         while search.rounds < self.rounds and not search.is_stuck(self.patience) and not search.is_complete:
             before = search.pack()
@@ -94,20 +92,29 @@ class GateCertificate(Attack):
             if saved is not None and saved.is_due():
                 saved.save(*search.pack())
         context.progress("recover", len(search.found), problem.rank, "certify")
-        return self._result(view, subspace, search)
+        found = self._result(view, subspace, problem, search)
+        return (
+            found
+            if subspace.layer.reads_input
+            else invert_features(view, subspace.layer, found, context, descents=self.descents)
+        )
 
-    def _warm_starts(self, attack: Attack, view: AttackerView, problem: RowProblem, context: RunContext) -> Tensor:
+    def _warm_starts(self, attack: Attack, view: AttackerView, layer: FirstLayer, context: RunContext) -> Tensor:
         found = attack.recover(view, replace(context, checkpoint=None))
-        flat = view.to_model(found.inputs.to(view.device)).reshape(len(found), -1).double()
-        if problem.has_bias:
+        inputs = view.to_model(found.inputs.to(view.device)).double()
+        flat = inputs.reshape(len(found), -1) if layer.reads_input else trunk_of(view, layer)(inputs)
+        if layer.has_bias:
             flat = torch.cat([flat, torch.ones_like(flat[:, :1])], dim=1)
         return flat
 
-    def _result(self, view: AttackerView, subspace: InputSubspace, search: RowSearch) -> Reconstruction:
-        problem, rows, tried = search.problem, search.found, max(search.tried, 1)
-        rules = problem.certificate
+    def _result(
+        self, view: AttackerView, subspace: InputSubspace, problem: RowProblem, search: RowSearch
+    ) -> Reconstruction:
+        rows, tried = search.found, max(search.tried, 1)
         checked = check_rows(problem, rows)
         inputs = checked.inputs[:, : subspace.layer.input_size]
+        problem = in_units_of_features(problem, subspace.layer, inputs)
+        rules = problem.certificate
         # Neither may be an accident: the zeros of the row, and that the input read out for it predicts them.
         log_p = torch.maximum(checked.log_p, log_p_generic(problem, rows))
         log_p = (log_p + math.log(tried)).clamp(max=0.0)
@@ -115,8 +122,7 @@ class GateCertificate(Attack):
         inputs = inputs * scale
         certificate = certify(problem, checked, log_p, scale, self.error_rate)
         certificate = certificate.with_doubt(Doubt.RANGE, ~(is_inside_range(view, inputs, rules) & is_scaled))
-        is_feature = torch.full((len(rows),), not subspace.layer.reads_input)
-        certificate = certificate.with_doubt(Doubt.FEATURES, is_feature)
+        certificate = doubt_features(certificate, view, subspace.layer, inputs, rules)
         certified = certificate.is_certified
         count = int(certified.sum())
         outcome = Outcome.PARTIAL if count else Outcome.NOTHING_FOUND

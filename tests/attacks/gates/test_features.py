@@ -1,0 +1,71 @@
+"""Pixels through the layers below a dense layer: certified from a gradient, and never falsely."""
+
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from exhume.attacks import GateCertificate
+from exhume.attacks.gates.features import are_non_negative, trunk_of
+from exhume.clues.clues import clues_of
+from exhume.evaluation import evaluate
+from exhume.records import AttackerView
+from tests.attacks.gates.conv_victims import conv_network, gradient_view
+from tests.attacks.gates.victims import draw, score
+
+BRIEF = GateCertificate(rounds=12, patience=4, descents=2)
+
+
+def test_one_gradient_of_a_convolutional_network_gives_certified_images() -> None:
+    data = draw(size=6)
+    view = gradient_view(conv_network(), data)
+    found = BRIEF.run(view, seed=0, device="cpu")
+    reached = score(found, data.train.inputs)
+    assert found.inputs.shape[1:] == data.input_shape
+    assert (reached.recovered, reached.false) == (6, 0)
+    assert reached.exact >= 5
+    assert found.diagnostics["layer"] == "hidden"
+    assert found.diagnostics["certified_features"] >= reached.exact
+    assert found.diagnostics["preimages"].count("determined") >= 5
+
+
+def test_features_stay_where_no_input_is_determined_and_can_be_evaluated() -> None:
+    data = draw(size=6)
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(1, 2, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(18, 128), nn.ReLU(), nn.Linear(128, 2)
+    )
+    view = gradient_view(model, data)
+    found = BRIEF.run(view, seed=0, device="cpu")
+    assert found.inputs.shape[1:] == (18,)
+    assert "determined" not in found.diagnostics["preimages"]
+    features = trunk_of(view, clues_of(view).require_gate_layers()[0])(data.to_model(data.train.inputs))
+    distances = torch.cdist(found.inputs, features).amin(dim=1)
+    assert bool((distances[found.certified] < 0.02 * features.max()).all())
+    assert evaluate(found, data, victim=view).train.good >= 1
+
+
+def test_an_optimiser_state_of_moving_features_certifies_nothing() -> None:
+    view = gradient_view(conv_network(), draw(size=6))
+    state = AttackerView(
+        model=view.model, final=view.final, optimiser_state=view.gradient, input_shape=(1, 8, 8), offset=view.offset
+    )
+    found = BRIEF.run(state, seed=0, device="cpu")
+    assert not bool(found.certified.any())
+    assert all("averages" in doubt or "average" in doubt for doubt in found.diagnostics["doubts"])
+
+
+def test_the_sign_of_features_is_probed() -> None:
+    data = draw(size=6)
+    view = gradient_view(conv_network(), data)
+    layer = clues_of(view).require_gate_layers()[0]
+    assert are_non_negative(view, layer)
+    parts = dict(view.model.named_children())
+    parts["relu2"] = nn.Tanh()
+    curved = replace(view, model=nn.Sequential(*parts.values()), final=_renamed(view.final, parts), gradient=None)
+    assert not are_non_negative(curved, replace(layer, name="5", evidence=replace(layer.evidence, after=curved.final)))
+
+
+def _renamed(weights: dict[str, torch.Tensor], parts: dict[str, nn.Module]) -> dict[str, torch.Tensor]:
+    places = {name: str(index) for index, name in enumerate(parts)}
+    return {f"{places[name.split('.')[0]]}.{name.split('.')[1]}": weight for name, weight in weights.items()}
