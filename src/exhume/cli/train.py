@@ -8,7 +8,8 @@ import typer
 from exhume.cli import options
 from exhume.cli.command import command, select_fields
 from exhume.cli.console import CommandConsole
-from exhume.models import MLP, ConvNet
+from exhume.core.errors import ExhumeError
+from exhume.models import MLP, ConvNet, ResNet
 from exhume.models.architecture import Architecture
 from exhume.training.settings import Training
 
@@ -20,8 +21,11 @@ def train_command(
     selection: options.Selection,
     test: options.TestOption = None,
     architecture: Annotated[
-        Literal["mlp", "convnet"], typer.Option(help="Kind of network.", rich_help_panel=options.MODEL)
+        Literal["mlp", "convnet", "resnet"], typer.Option(help="Kind of network.", rich_help_panel=options.MODEL)
     ] = "mlp",
+    blocks: Annotated[
+        str, typer.Option(help="Residual blocks per stage of a resnet.", rich_help_panel=options.MODEL)
+    ] = "2,2,2,2",
     network: dict[str, Any],
     training: dict[str, Any],
     overwrite: Annotated[bool, options.flag("--overwrite", "Replace another network in --out.")] = False,
@@ -41,8 +45,10 @@ def train_command(
     model: Architecture
     if architecture == "mlp":
         model = MLP(**select_fields(MLP, network))
-    else:
+    elif architecture == "convnet":
         model = ConvNet(**select_fields(ConvNet, network | {"bias": network["bias"] != "none"}))
+    else:
+        model = ResNet(channels=network["channels"], blocks=_parse_blocks(blocks))
     request = TrainingRequest(
         data={"name": data, **vars(selection), "test": test, "seed": seed},
         model=model,
@@ -53,3 +59,10 @@ def train_command(
     console.print_json(training_to_json(request, drawn, victim))
     print_training(console, drawn, victim)
     console.print(f"Next: exhume audit {folder.path}")
+
+
+def _parse_blocks(text: str) -> tuple[int, ...]:
+    """Read the number of residual blocks of each stage, such as ``2,2,2,2``."""
+    if not all(part.strip().isdecimal() for part in text.split(",")):
+        raise ExhumeError(f"--blocks takes whole numbers such as 2,2,2,2, not {text!r}.")
+    return tuple(int(part) for part in text.split(","))

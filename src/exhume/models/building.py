@@ -90,8 +90,15 @@ def build_convnet(
         parts[f"pool{index}"] = nn.AvgPool2d(2)
         below, height, width = settings.channels, height // 2, width // 2
     parts["flatten"] = nn.Flatten()
-    readout = nn.Linear(below * height * width, outputs, bias=settings.bias)
-    _initialise(readout, below * height * width, generator)
+    features = below * height * width
+    if settings.hidden:
+        hidden = nn.Linear(features, settings.hidden, bias=settings.bias)
+        _initialise(hidden, features, generator)
+        parts["hidden"] = hidden
+        parts["activation"] = ACTIVATIONS[settings.activation]()
+        features = settings.hidden
+    readout = nn.Linear(features, outputs, bias=settings.bias)
+    _initialise(readout, features, generator)
     parts["readout"] = readout
     return nn.Sequential(parts)
 

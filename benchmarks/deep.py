@@ -1,0 +1,195 @@
+"""Measure certified features and images of networks that begin with convolutions.
+
+Networks: two convolutions and a dense ReLU layer, without pooling, with max pooling, and with batch normalisation and
+a residual block. Evidence: one gradient at the initial weights, one after Adam steps, AdamW's state, and a head trained
+by SGD above frozen convolutions. Prints one row per case and writes ``deep.json``; a row counts features certified and
+within 1 %, images certified and exact (largest error below 0.02), false certificates, and seconds.
+
+    PYTHONPATH=src python benchmarks/deep.py --data-dir DIR --out DIR [--networks plain,pool] [--evidence gradient]
+
+With ``--features-known`` the attack is skipped, and the true features are inverted.
+"""
+
+import argparse
+import json
+import platform
+import time
+from collections import Counter, OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numerical_only  # noqa: F401 # before exhume
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import exhume
+from exhume.attacks import GateCertificate
+from exhume.core.run_context import RunContext
+from exhume.inversion.gauss_newton import InputBox
+from exhume.inversion.invert import invert
+from exhume.models.lower_layers import LowerLayers
+from exhume.records import AttackerView, Dataset
+
+EXACT = 0.02
+"""Largest error of a pixel of an exact image."""
+
+
+class Residual(nn.Module):
+    """A residual block with batch normalisation."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2))
+        self.norm1, self.norm2 = (nn.BatchNorm2d(channels) for _ in range(2))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Add two convolutions to the input."""
+        return torch.relu(inputs + self.norm2(self.second(torch.relu(self.norm1(self.first(inputs))))))
+
+
+def _plain(channels: int) -> list[nn.Module]:
+    return [nn.Conv2d(channels, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.ReLU()]
+
+
+def _pool(channels: int) -> list[nn.Module]:
+    below = [nn.Conv2d(channels, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+    return [*below, nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+
+
+def _residual(channels: int) -> list[nn.Module]:
+    below = [nn.Conv2d(channels, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), Residual(16)]
+    return [*below, nn.Conv2d(16, 32, 3, 2, 1), nn.BatchNorm2d(32), nn.ReLU()]
+
+
+NETWORKS = {"plain": _plain, "pool": _pool, "residual": _residual}
+EVIDENCE = ("gradient", "gradient-after-200", "adamw-300", "head")
+
+
+def build(network: str, shape: tuple[int, ...], width: int, seed: int) -> nn.Sequential:
+    """Build a network with a layer named ``hidden`` above its trunk."""
+    torch.manual_seed(seed)
+    trunk = nn.Sequential(*NETWORKS[network](shape[0]), nn.Flatten())
+    size = trunk(torch.zeros(1, *shape)).shape[1]
+    parts = OrderedDict(trunk=trunk, hidden=nn.Linear(size, width), relu=nn.ReLU(), out=nn.Linear(width, 10))
+    return nn.Sequential(parts)
+
+
+def train(model: nn.Module, optimiser: torch.optim.Optimizer, x: Tensor, y: Tensor, steps: int) -> None:
+    """Train on the whole set in every step."""
+    for _ in range(steps):
+        optimiser.zero_grad()
+        torch.autograd.backward(functional.cross_entropy(model(x), y))
+        optimiser.step()
+
+
+def observe(model: nn.Sequential, evidence: str, data: Dataset) -> AttackerView:
+    """Train as the evidence needs, and return what the attacker holds."""
+    x, y = data.to_model(data.train.inputs), data.train.labels.long()
+    held: dict[str, Any] = {}
+    if evidence == "gradient-after-200":
+        train(model, torch.optim.Adam(model.parameters(), 1e-3), x, y, 200)
+    elif evidence == "adamw-300":
+        optimiser = torch.optim.AdamW(model.parameters(), 1e-3)
+        train(model, optimiser, x, y, 300)
+        state = {name: optimiser.state[weight]["exp_avg"] for name, weight in model.named_parameters()}
+        held["optimiser_state"] = state
+    elif evidence == "head":
+        model.eval()
+        held["initial"] = weights_of(model)
+        head = [*model.hidden.parameters(), *model.out.parameters()]
+        train(model, torch.optim.SGD(head, 0.05), x, y, 500)
+    model.eval()
+    if evidence.startswith("gradient"):
+        gradient = torch.autograd.grad(functional.cross_entropy(model(x), y), list(model.parameters()))
+        held["gradient"] = dict(zip((name for name, _ in model.named_parameters()), gradient, strict=True))
+    shape, final = data.input_shape, weights_of(model)
+    return AttackerView(model=model, final=final, input_shape=shape, bounds=data.bounds, offset=data.offset, **held)
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return a copy of all weights."""
+    return {name: weight.detach().clone() for name, weight in model.state_dict().items()}
+
+
+def measure(view: AttackerView, data: Dataset, seed: int) -> dict[str, Any]:
+    """Attack a view and compare with the training images."""
+    started = time.perf_counter()
+    try:
+        found = GateCertificate().run(view, seed=seed)
+    except exhume.ExhumeError as error:
+        return {"refused": str(error), "seconds": round(time.perf_counter() - started, 1)}
+    row: dict[str, Any] = {
+        "rank": found.diagnostics["training_size_estimate"],
+        "rows": len(found),
+        "certified_features": found.diagnostics.get("certified_features", 0),
+        "preimages": dict(Counter(found.diagnostics.get("preimages", []))),
+        "seconds": round(found.seconds, 1),
+    }
+    if tuple(found.inputs.shape[1:]) != data.input_shape:
+        features = LowerLayers(view.module(view.final), "hidden")(data.to_model(data.train.inputs))
+        distances = torch.cdist(found.inputs, features) / features.norm(dim=1)
+        return row | {
+            "features_within_1_percent": int((distances.amin(dim=0) < 0.01).sum()),
+            "exact": 0,
+            "certified": 0,
+        }
+    errors = (found.inputs[:, None] - data.train.inputs[None]).flatten(2).abs().amax(dim=2)
+    return row | {
+        "certified": int(found.certified.sum()),
+        "exact": int((errors.amin(dim=0) < EXACT).sum()),
+        "false": int((errors.amin(dim=1)[found.certified] >= EXACT).sum()),
+    }
+
+
+def measure_inversion(view: AttackerView, data: Dataset, seed: int) -> dict[str, Any]:
+    """Invert the true features of the training images."""
+    single, double = (LowerLayers(view.module(view.final).to(kind), "hidden") for kind in (torch.float, torch.double))
+    images = data.to_model(data.train.inputs)
+    low, high = (end.float().reshape(data.input_shape) for end in view.model_box() or ())
+    started = time.perf_counter()
+    found = invert(
+        lambda inputs: (double if inputs.dtype == torch.float64 else single)(inputs),
+        single(images).detach(),
+        InputBox(low, high),
+        RunContext.start(seed=seed),
+    )
+    errors = (found.inputs - images).flatten(1).abs().amax(dim=1)
+    is_determined = torch.tensor([outcome == "determined" for outcome in found.outcomes])
+    return {
+        "preimages": dict(Counter(map(str, found.outcomes))),
+        "exact": int((errors < EXACT).sum()),
+        "false": int((errors[is_determined] >= EXACT).sum()),
+        "seconds": round(time.perf_counter() - started, 1),
+    }
+
+
+def main() -> None:
+    """Measure every network with every kind of evidence."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--source", default="mnist")
+    parser.add_argument("--data-dir", default=None)
+    parser.add_argument("--out", type=Path, default=Path("out/benchmarks"))
+    parser.add_argument("--networks", default=",".join(NETWORKS))
+    parser.add_argument("--evidence", default=",".join(EVIDENCE))
+    parser.add_argument("--size", type=int, default=40)
+    parser.add_argument("--width", type=int, default=1024)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--features-known", action="store_true")
+    options = parser.parse_args()
+    data = exhume.load(options.source, size=options.size, seed=options.seed, centre=False, data_dir=options.data_dir)
+    options.out.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for network in options.networks.split(","):
+        for evidence in options.evidence.split(","):
+            model = build(network, data.input_shape, options.width, options.seed)
+            view = observe(model, evidence, data)
+            result = (measure_inversion if options.features_known else measure)(view, data, options.seed)
+            rows.append({"network": network, "evidence": evidence, "size": options.size} | result)
+            print(json.dumps(rows[-1]), flush=True)
+            about = {"torch": torch.__version__, "machine": platform.machine(), "rows": rows}
+            (options.out / "deep.json").write_text(json.dumps(about, indent=1))
+
+
+if __name__ == "__main__":
+    main()
