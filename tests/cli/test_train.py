@@ -46,7 +46,9 @@ def test_a_residual_network_is_trained_with_the_blocks_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     network = ["--architecture=resnet", "--channels=2", "--blocks=1,1", "--steps=2"]
-    account = as_json(capsys, "train", "--data=digits", "--size=6", *network, f"--out={tmp_path}")
+    account = as_json(capsys, "train", "--data=digits", "--size=10", *network, f"--out={tmp_path}")
     assert account["architecture"] == {"kind": "ResNet", "channels": 2, "blocks": [1, 1]}
-    assert main(["train", "--data=digits", "--size=6", "--architecture=resnet", "--blocks=a", f"--out={tmp_path}"]) != 0
+    assert (
+        main(["train", "--data=digits", "--size=10", "--architecture=resnet", "--blocks=a", f"--out={tmp_path}"]) != 0
+    )
     assert "--blocks takes whole numbers" in capsys.readouterr().err
