@@ -120,6 +120,10 @@ def draw_figure(rows: list[dict[str, Any]], path: Path) -> None:
     places = range(len(rows))
     for key, colour, height in (("exact", "#7fb2d9", 0.7), ("certified", "#1f5f99", 0.35)):
         axes.barh(places, [row[key] / row["examples"] for row in rows], height, color=colour, label=key)
+    for place, row in zip(places, rows, strict=True):
+        if "note" in row:  # nothing is known of an attack that was stopped
+            words = "no rank is visible" if "no visible rank" in row["note"] else "not finished in time"
+            axes.text(0.01, place, words, va="center", fontsize=8, color="#666666")
     axes.set_yticks(places, [f"{row['protection']} ({row['examples']} images)" for row in rows])
     axes.set(xlim=(0, 1), xlabel="share of the images in the update")
     axes.invert_yaxis()
