@@ -76,6 +76,9 @@ def test_a_budget_that_ends_leaves_a_partial_result_and_an_estimate() -> None:
     half = replace(found, diagnostics={"stopped_at": 0.5, "seconds_needed": 1_700.0})
     assert "stopped at 50%" in _describe_end(half)
     assert "all of it takes about 28 minutes here" in _describe_end(half)
+    later = replace(found, diagnostics={"stopped_at": 0.5, "seconds_needed": 1_700.0, "stages_left": 2})
+    assert "stopped at 50% of a stage" in _describe_end(later)
+    assert "more than 28 minutes" in _describe_end(later)
     assert _describe_end(replace(found, diagnostics={})) == "ran"
 
 

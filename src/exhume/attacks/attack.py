@@ -51,7 +51,8 @@ class Attack(ABC):
             checkpoint: the file that long attacks save their state to and continue from.
             seconds: the time limit; the attack stops at its first progress report after it. None: no limit.
             keep_partial: return what a search has found when the time is spent, instead of raising; its ``diagnostics``
-                then hold ``stopped_at`` (the share that was done) and ``seconds_needed`` (an estimate for the whole).
+                then hold ``stopped_at`` (the share of the stage that was done), ``seconds_needed`` (an estimate up to
+                the end of this stage) and ``stages_left`` (how many follow).
 
         Returns:
             A :class:`~exhume.records.Reconstruction` on the CPU, with inputs in the pixel range of the view.
@@ -70,7 +71,8 @@ class Attack(ABC):
         found = self.recover(view.to(resolve_device(device)), context)
         took = time.perf_counter() - started
         if context.cut:
-            done = min(context.cut.values())
+            done, later = next(iter(context.cut.values())), len(context.cut) - 1
             needed = {} if done == 0 else {"seconds_needed": took / done}
-            found = replace(found, diagnostics={**found.diagnostics, "stopped_at": done, **needed})
+            cut = {"stopped_at": done, "stages_left": later, **needed}
+            found = replace(found, diagnostics={**found.diagnostics, **cut})
         return replace(found.cpu(), attack=repr(self), seed=seed, seconds=took)

@@ -46,7 +46,7 @@ from exhume.records import (
 RAN = "ran"
 NOT_NEEDED = "not needed: every training input is proven already"
 STOPPED = "stopped when its share of the budget was spent; a larger budget continues from there"
-PARTIAL = "stopped at {done:.0%} when its share of the budget was spent{needed}; what it had found is evaluated"
+PARTIAL = "stopped at {done:.0%}{stage} when its share of the budget was spent{needed}; what it had found is evaluated"
 NOT_RUN = "not run: the budget was spent"
 
 RunOne = Callable[[str, Attack, float], Reconstruction]
@@ -245,8 +245,10 @@ def _describe_end(found: Reconstruction) -> str:
     done, needed = found.diagnostics.get("stopped_at"), found.diagnostics.get("seconds_needed")
     if done is None:
         return RAN
-    words = "" if needed is None else f"; all of it takes about {format_duration(needed)} here"
-    return PARTIAL.format(done=done, needed=words)
+    later = found.diagnostics.get("stages_left", 0)
+    about = "more than" if later else "about"
+    words = "" if needed is None else f"; all of it takes {about} {format_duration(needed)} here"
+    return PARTIAL.format(done=done, stage=" of a stage" if later else "", needed=words)
 
 
 def _why_skipped(one: Assessment, found: Mapping[str, Reconstruction]) -> str | None:

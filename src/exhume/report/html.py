@@ -64,7 +64,14 @@ def render_page(found: Evaluation | Audit) -> str:
 
 _TILES = ("exact", "certified", "good", "nearer than 99% of held out", "similar")
 _SERIOUS = (Finding.PROVEN, Finding.UNMATCHED, Finding.RECOVERED, Finding.TRACES)
-_SHOWN_ELSEWHERE = ("doubts", "training_size_doubt", "training_size_is_clear", "stopped_at", "seconds_needed")
+_SHOWN_ELSEWHERE = (
+    "doubts",
+    "training_size_doubt",
+    "training_size_is_clear",
+    "stopped_at",
+    "seconds_needed",
+    "stages_left",
+)
 """Diagnostics that the verdict, the cards or the list of attacks state in words."""
 _SEPARATORS = {"input shape": " × ", "value range": " to "}
 _SCRIPT = (files("exhume.report") / "page.js").read_text()
