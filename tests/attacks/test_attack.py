@@ -79,7 +79,7 @@ def test_the_attack_stops_when_its_time_is_spent(view):
 
 class ReturnsDict(nn.Linear):
     def forward(self, inputs):
-        return {"logits": super().forward(inputs.flatten(1))}
+        return {"left": super().forward(inputs.flatten(1)), "right": inputs}
 
 
 @pytest.mark.parametrize(
