@@ -26,6 +26,9 @@ LIKE_ROUNDING = 10.0
 """The same where the noise is as small as rounding, whose errors are not quite independent; measured up to 5.7."""
 SMALL_ROUNDING = 1e-5
 """Noise relative to the size of a weight below which it is rounding; a training of 3 000 steps leaves up to 6e-6."""
+ARITHMETIC = 1e-5
+"""Singular value relative to the largest that errors of float32 gradients make: they are proportional to the gradient,
+and neighbouring entries share them. Measured up to 2e-6, after training that diverged for a while."""
 LARGEST_RANK = 0.75
 """Largest rank, as a fraction of the possible rank, that can be told from a larger one: noise is measured below it."""
 UNITS_PER_DIRECTION = 2
@@ -81,7 +84,7 @@ class InputSubspace:
             return FROZEN_BIAS
         steps = self.spectrum[1 : self.rank - 1] / self.spectrum[2 : self.rank]  # the first is that of the mean input
         largest = float(steps.max()) if len(steps) else 1.0
-        limit = self.edge * _tolerance(self.noise, self.layer)
+        limit = max(self.edge * _tolerance(self.noise, self.layer), ARITHMETIC * float(self.spectrum[0]))
         if self.gap < CLEAR_GAP or _following(self.spectrum, self.rank) > limit:
             return "the singular values have no clear gap"
         if self.gap < largest**2:  # a signal that decays this fast makes such a gap where it drowns in the noise
@@ -218,7 +221,8 @@ def _widest_gap(parts: Decomposition, tolerance: float) -> int | None:
     """
     spectrum, above = parts.spectrum, parts.above_noise
     following = spectrum[1 : above + 1].clamp(min=torch.finfo(torch.float64).tiny)
-    ratios = torch.where(following <= tolerance * parts.edge, spectrum[:above] / following, 0.0)
+    limit = max(tolerance * parts.edge, ARITHMETIC * float(spectrum[0]))
+    ratios = torch.where(following <= limit, spectrum[:above] / following, 0.0)
     widest = int(ratios.argmax())
     return widest + 1 if float(ratios[widest]) >= CLEAR_GAP else None
 

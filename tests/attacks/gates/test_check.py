@@ -5,15 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from exhume.attacks.gates.check import check_rows, count_contradictions, measure_agreement, measure_coverage
-from exhume.attacks.gates.rules import CertificateRules
-from tests.attacks.gates.victims import mix_rows, random_rows, solved_problem
-
-
-def test_true_rows_are_zero_on_the_units_their_input_leaves_off():
-    problem, rows, inputs = solved_problem()
-    # All but the few units that fired in mid-training only.
-    assert float(measure_coverage(problem, rows, inputs).min()) > 0.95
+from exhume.attacks.gates.check import check_rows, count_contradictions, measure_agreement
+from tests.attacks.gates.victims import mix_rows, solved_problem
 
 
 def test_true_rows_agree_with_their_inputs_and_no_other():
@@ -21,14 +14,14 @@ def test_true_rows_agree_with_their_inputs_and_no_other():
     own = measure_agreement(problem, rows, inputs)
     others = measure_agreement(problem, rows, inputs.roll(1, dims=0))
     assert float(own.min()) > 0.97
-    assert float(others.max()) < problem.certificate.single_input_agreement
+    assert float(others.max()) < 0.8
 
 
 def test_true_rows_give_their_inputs_back_with_a_tiny_p_value():
     problem, rows, inputs = solved_problem()
     checked = check_rows(problem, rows)
     assert checked.is_complete
-    assert bool((checked.is_single & checked.is_exact & checked.is_plausible).all())
+    assert bool(checked.is_exact.all())
     assert float((checked.inputs - inputs).abs().max()) < 5e-3
     assert float(checked.log_p.max()) < -50
 
@@ -40,10 +33,10 @@ def test_contradictions_against_a_slow_twin():
     for row in range(4):
         count = 0
         for unit in problem.informative.nonzero()[:, 0].tolist():
-            on = min(float(wrong[row] @ problem.before[unit]), float(wrong[row] @ problem.after[unit])) > 0
+            on = max(float(wrong[row] @ problem.before[unit]), float(wrong[row] @ problem.after[unit])) > 0
             count += on and float(size[row, unit]) <= float(width[row])
             count -= float(width[row]) < float(size[row, unit]) <= 2 * float(width[row])
-        found = float(count_contradictions(problem, rows, wrong)[row]) * problem.units
+        found = float(count_contradictions(problem, rows, wrong)[row])
         assert found == pytest.approx(max(count, 0))
         assert count > 10
 
@@ -66,10 +59,9 @@ def test_with_rows_missing_inputs_are_fitted_and_not_complete():
 
 def test_the_rules_decide_what_passes():
     problem, rows, _ = solved_problem()
-    strict = replace(problem, certificate=CertificateRules(single_input_agreement=1.0))
-    assert bool(check_rows(problem, rows).is_single.all())
-    assert not bool(check_rows(strict, random_rows(problem, problem.rank)).is_single.any())
     checked = check_rows(problem, rows)
-    allowed = replace(checked, contradictions=torch.full_like(checked.contradictions, 3 / problem.units))
+    allowed = replace(checked, contradictions=torch.full_like(checked.contradictions, 3.0))
     assert bool(allowed.is_exact.all())
     assert not bool(replace(allowed, contradictions=allowed.contradictions * 2).is_exact.any())
+    wide = replace(allowed, contradictions=allowed.contradictions * 2, units=1500)
+    assert bool(wide.is_exact.all()), "four of a thousand units are forgiven in a wide layer"

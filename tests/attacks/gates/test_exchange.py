@@ -1,20 +1,25 @@
 """Choosing rows jointly: estimates against slow twins, wrong rows corrected."""
 
 import itertools
-from dataclasses import replace
 
+import pytest
 import torch
 
-from exhume.attacks.gates.exchange import _promising_exchanges, exchange_rows, joint_score
-from exhume.attacks.gates.rules import SearchRules
-from tests.attacks.gates.victims import mix_rows, random_rows, solved_problem
+from exhume.attacks.gates import exchange
+from exhume.attacks.gates.exchange import (
+    _promising_exchanges,
+    exchange_groups,
+    exchange_rows,
+    joint_score,
+    read_codes,
+)
+from tests.attacks.gates.victims import cosines, made_problem, mix_rows, random_rows, solved_problem
 
 
 class TestExchange:
-    def test_estimated_gains_are_those_that_exchanges_bring(self):
+    def test_estimated_gains_are_those_that_exchanges_bring(self, monkeypatch):
         problem, rows, _ = solved_problem()
-        # With all inputs scored the estimate is exact.
-        problem = replace(problem, search=SearchRules(moved_inputs=len(rows)))
+        monkeypatch.setattr(exchange, "MOVED_INPUTS", len(rows))  # with all inputs scored the estimate is exact
         start = random_rows(problem, problem.rank, seed=1)
         proposals = torch.cat([rows, random_rows(problem, 5, seed=1)])
         trials = _promising_exchanges(problem, start, proposals)
@@ -46,3 +51,47 @@ class TestExchange:
     def test_without_proposals_nothing_changes(self):
         problem, rows, _ = solved_problem()
         assert torch.equal(exchange_rows(problem, rows, rows[:0]), rows)
+
+
+def test_inputs_are_read_out_up_to_scale():
+    problem, rows, inputs = made_problem()
+    read = read_codes(problem, rows) @ problem.basis.T
+    assert float(cosines(read, inputs).diagonal().min()) > 1 - 1e-9
+
+
+class TestGroups:
+    def mixtures(self, seed, parts, closeness=0.3):
+        problem, rows, _ = made_problem(twins=1, width=300, closeness=closeness, seed=seed)
+        wrong = rows.clone()
+        wrong[:2] = torch.tensor([[1.0, parts[0]], [parts[1], 1.0]], dtype=torch.float64) @ rows[:2]
+        return problem, rows, wrong / wrong.norm(dim=1, keepdim=True)
+
+    def test_two_mixtures_that_support_each_other_are_exchanged_together(self):
+        problem, rows, wrong = self.mixtures(0, (-0.9, -0.9))
+        pool = torch.cat([rows, wrong[:2]])
+        alone = exchange_rows(problem, wrong, pool)
+        assert torch.equal(alone, wrong), "no single exchange helps"
+        together = exchange_groups(problem, wrong, pool, [0])
+        assert float(cosines(together, rows).amax(dim=0).min()) > 1 - 1e-9
+        assert joint_score(problem, together) > joint_score(problem, wrong)
+
+    @pytest.mark.parametrize("parts", [(0.5, 0.5), (-0.5, -0.5), (0.9, 0.9), (0.5, -0.5)])
+    def test_other_mixtures_are_exchanged_too(self, parts):
+        problem, rows, wrong = self.mixtures(1, parts)
+        found = exchange_groups(problem, wrong, torch.cat([wrong[:2], rows]), [0, 1])
+        assert float(cosines(found, rows).amax(dim=0).min()) > 1 - 1e-9
+
+    def test_three_mixtures_are_exchanged_at_once(self):
+        problem, rows, _ = made_problem(twins=2, width=300, closeness=0.3)
+        wrong = rows.clone()
+        mixture = [[1.0, 0.5, -0.4], [0.3, 1.0, 0.6], [-0.5, 0.4, 1.0]]
+        wrong[:3] = torch.tensor(mixture, dtype=torch.float64) @ rows[:3]
+        wrong /= wrong.norm(dim=1, keepdim=True)
+        found = exchange_groups(problem, wrong, rows, [0])
+        assert float(cosines(found, rows).amax(dim=0).min()) > 1 - 1e-9
+
+    def test_true_rows_and_unsuspected_ones_stay(self):
+        problem, rows, wrong = self.mixtures(0, (-0.9, -0.9))
+        pool = torch.cat([wrong[:2], rows])
+        assert torch.equal(exchange_groups(problem, rows, pool, list(range(6))), rows)
+        assert torch.equal(exchange_groups(problem, wrong, pool, []), wrong)

@@ -1,42 +1,99 @@
-"""Rows of given inputs: found, sharpened to the truth from nearby, and each kept once."""
+"""Rows of given inputs: found despite units that fired in mid-training, polished, and each kept once."""
 
+import pytest
 import torch
 
-from exhume.attacks.gates.rows import drop_repeats, find_rows, minimise_weighted_norm, sharpen
-from tests.attacks.gates.victims import random_rows, solved_problem
+from exhume.attacks.gates import rows as rows_module
+from exhume.attacks.gates.rows import drop_repeats, polish, rows_of_inputs
+from tests.attacks.gates.victims import cosines, made_problem, random_rows, solved_problem
 
 
-def test_the_smallest_row_is_the_smallest_eigenvector():
-    problem, rows, _ = solved_problem(512)
-    weights = torch.rand(3, problem.rows.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    found = minimise_weighted_norm(problem, rows[:3], weights, 2000)
-    for row, weight in zip(found, weights, strict=True):
-        smallest = torch.linalg.eigh((problem.rows * weight) @ problem.rows.T).eigenvectors[:, 0]
-        assert float((row @ smallest).abs()) > 1 - 1e-6
+def generator():
+    return torch.Generator().manual_seed(0)
 
 
-def test_true_rows_stay_when_sharpened():
-    problem, rows, _ = solved_problem()
-    assert float((sharpen(problem, rows) * rows).sum(dim=1).abs().min()) > 1 - 1e-5
+class TestRowsOfInputs:
+    def test_rows_of_true_inputs_are_found(self):
+        problem, rows, inputs = solved_problem()
+        found = rows_of_inputs(problem, inputs @ problem.basis, generator(), None)
+        assert float((found * rows).sum(dim=1).abs().min()) > 0.999
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_outliers_are_no_obstacle(self, seed):
+        problem, rows, inputs = made_problem(outliers=0.1, seed=seed)
+        found = rows_of_inputs(problem, inputs @ problem.basis, generator(), None)
+        assert float((found * rows).sum(dim=1).abs().min()) > 1 - 1e-6
+        is_zero = problem.normalise(rows).abs() < 1e-3
+        off = torch.maximum(inputs @ problem.before.T, inputs @ problem.after.T) < 0
+        assert float((off & ~is_zero).sum() / off.sum()) > 0.05
+
+    def test_least_squares_alone_would_be_misled(self):
+        """Negative control: the same units without re-weighting."""
+        problem, rows, inputs = made_problem(outliers=0.1)
+        off = (torch.maximum(inputs @ problem.before.T, inputs @ problem.after.T) < 0) * problem.informative
+        grams = torch.stack([(problem.directions * units) @ problem.directions.T for units in off])
+        plain = torch.linalg.eigh(grams).eigenvectors[:, :, 0]
+        assert float((plain * rows).sum(dim=1).abs().min()) < 0.999
+
+    def test_a_scale_changes_nothing(self):
+        problem, _, inputs = made_problem(outliers=0.1)
+        codes = inputs @ problem.basis
+        one, two = (rows_of_inputs(problem, scale * codes, generator(), 3.0) for scale in (1.0, 4.0))
+        assert float((one * two).sum(dim=1).abs().min()) > 1 - 1e-9
+
+    @pytest.mark.parametrize("chance", [{"jitter": 2.0}, {"dropped": 0.3}])
+    def test_chance_repeats_by_seed(self, chance):
+        problem, _, inputs = made_problem()
+        one, two = (rows_of_inputs(problem, inputs @ problem.basis, generator(), 2.0, **chance) for _ in range(2))
+        assert torch.equal(one, two)
+
+    def test_parts_equal_the_whole(self, monkeypatch):
+        problem, _, inputs = made_problem()
+        whole = rows_of_inputs(problem, inputs @ problem.basis, generator(), 3.0)
+        monkeypatch.setattr(rows_module, "NUMBERS_AT_ONCE", 1)
+        parts = rows_of_inputs(problem, inputs @ problem.basis, generator(), 3.0)
+        assert float((whole * parts).sum(dim=1).abs().min()) > 1 - 1e-6
+
+    def test_an_input_that_leaves_nothing_off_gives_a_finite_row(self):
+        problem, _, inputs = made_problem()
+        codes = torch.stack([torch.zeros(problem.rank, dtype=torch.float64), inputs[0] @ problem.basis])
+        found = rows_of_inputs(problem, codes, generator(), None)
+        assert bool(found.isfinite().all())
+        torch.testing.assert_close(found.norm(dim=1), torch.ones(2, dtype=torch.float64))
 
 
-def test_true_rows_are_reached_by_sharpening_from_nearby():
-    problem, rows, _ = solved_problem()
-    nearby = rows + 0.02 * random_rows(problem, len(rows))
-    sharp = sharpen(problem, nearby / nearby.norm(dim=1, keepdim=True))
-    assert float((sharp * rows).sum(dim=1).abs().min()) > 1 - 1e-4
+class TestPolish:
+    def test_true_rows_stay(self):
+        problem, rows, _ = solved_problem()
+        assert float((polish(problem, rows) * rows).sum(dim=1).abs().min()) > 1 - 1e-7
 
+    def test_rows_are_reached_from_nearby(self):
+        problem, rows, _ = solved_problem()
+        nearby = rows + 3e-4 * random_rows(problem, len(rows))
+        nearby = nearby / nearby.norm(dim=1, keepdim=True)
+        polished = polish(problem, nearby)
+        left, gained = (1 - (each * rows).sum(dim=1).abs() for each in (nearby, polished))
+        assert float(gained.max()) < 0.1 * float(left.min())
 
-def test_rows_of_true_inputs_are_found():
-    problem, rows, inputs = solved_problem()
-    found = find_rows(problem, inputs, torch.Generator().manual_seed(0), tries=4)
-    assert found.shape == (4 * len(inputs), problem.rank)
-    cosines = (found @ rows.T).abs().reshape(len(inputs), 4, -1).amax(dim=1).diagonal()
-    assert int((cosines > 0.999).sum()) >= 14
+    def test_polishing_twice_is_polishing_once(self):
+        problem, rows, _ = solved_problem()
+        once = polish(problem, rows)
+        assert float((polish(problem, once) * once).sum(dim=1).abs().min()) > 1 - 1e-9
+
+    def test_no_rows_stay_none(self):
+        problem, rows, _ = made_problem()
+        assert polish(problem, rows[:0]).shape == (0, problem.rank)
 
 
 def test_rows_are_kept_once_up_to_sign():
-    problem, rows, _ = solved_problem()
+    _, rows, _ = solved_problem()
     assert torch.equal(drop_repeats(torch.cat([rows, -rows, rows[:3]]), 0.9995), rows)
     assert torch.equal(drop_repeats(rows[:0], 0.9995), rows[:0])
-    assert problem.rank == 16
+
+
+def test_kept_rows_are_not_the_same_and_dropped_ones_are():
+    problem, _, _ = made_problem()
+    rows = random_rows(problem, 200)
+    kept = drop_repeats(rows, 0.8)
+    assert float((cosines(kept, kept) - torch.eye(len(kept))).max()) <= 0.8
+    assert float(cosines(rows, kept).amax(dim=1).min()) > 0.8

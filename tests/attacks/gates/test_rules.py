@@ -1,27 +1,23 @@
-"""The rules: defaults are consistent, and values that contradict each other are refused."""
+"""The rules: values out of their range are refused with their name."""
 
 from dataclasses import replace
 
 import pytest
 
-from exhume.attacks.gates.rules import CertificateRules, SearchRules, Strategy
+from exhume.attacks.gates.rules import CertificateRules, SearchRules
 from exhume.core.errors import ExhumeError
-
-
-def test_a_looser_bound_for_exact_than_for_plausible_inputs_is_refused():
-    with pytest.raises(ExhumeError, match="exact_contradictions"):
-        CertificateRules(exact_contradictions=0.1)
-    assert CertificateRules(exact_contradictions=0.1, plausible_contradictions=0.2).plausible_contradictions == 0.2
 
 
 @pytest.mark.parametrize(
     ("rules", "value"),
     [
-        (CertificateRules(), {"single_input_agreement": 1.5}),
+        (CertificateRules(), {"exact_contradictions": 1.5}),
         (CertificateRules(), {"precision": 0.0}),
-        (SearchRules(), {"passes": 0}),
-        (SearchRules(), {"shared_ratios": 1}),
-        (Strategy(), {"widths": (0.1, -0.1)}),
+        (CertificateRules(), {"forgiven_contradictions": -1}),
+        (SearchRules(), {"seeds": 0}),
+        (SearchRules(), {"unit_shares": (1.5, 0.0)}),
+        (SearchRules(), {"jitter": -1.0}),
+        (SearchRules(), {"same_cosine": 1.1}),
     ],
 )
 def test_values_out_of_range_are_refused(rules, value):
@@ -29,7 +25,6 @@ def test_values_out_of_range_are_refused(rules, value):
         replace(rules, **value)
 
 
-def test_strategies_of_groups_are_among_those_of_the_search():
+def test_polished_rows_are_told_apart_more_finely_than_rough_ones():
     rules = SearchRules()
-    assert set(rules.group_strategies) <= set(rules.strategies)
-    assert all(first >= last for first, last in (strategy.widths for strategy in rules.strategies))
+    assert rules.similar_cosine < rules.same_cosine < 1

@@ -166,3 +166,78 @@ def random_change(seed=0, inputs=16, values=80, width=256, sparse=False):
     initial = {name: weight.float() for name, weight in initial.items()}
     view = AttackerView(model=model, initial=initial, final=final, input_shape=(values,), bounds=None)
     return view, effects
+
+
+def gate_signals(margins):
+    """Return the backward signals of a network with one output whose weights are all one: the gates themselves."""
+    return (margins > 0)[:, None, :].to(margins)
+
+
+def made_problem(
+    *,
+    seed=0,
+    count=6,
+    values=24,
+    width=160,
+    twins=0,
+    closeness=0.2,
+    outliers=0.0,
+    is_ratio_shared=False,
+    has_bias=True,
+    noise=1e-9,
+) -> Solved:
+    """Make a problem from known inputs and rows, with gates that hardly move.
+
+    Args:
+        seed: the seed of everything.
+        count: the number of inputs.
+        values: the number of values of an input, besides the constant.
+        width: the number of units.
+        twins: the number of inputs that are close to the first one.
+        closeness: their distance from it, relative to its size.
+        outliers: the fraction of units that fired in mid-training only, among those that are off at both ends.
+        is_ratio_shared: whether the entries of two rows have the same ratio on all units that both inputs fire.
+        has_bias: whether inputs have a constant last value.
+        noise: the standard deviation of the noise of the change.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    inputs = normal(count, values)
+    inputs[1 : 1 + twins] = inputs[0] + closeness * normal(twins, values)
+    inputs = torch.cat([inputs, torch.ones(count, 1, dtype=torch.float64)], dim=1) if has_bias else inputs
+    before = normal(width, inputs.shape[1])
+    is_on = inputs @ before.T > 0
+    fired = is_on | (torch.rand(count, width, generator=generator) < outliers)
+    effects = 1e-5 * fired * (normal(count, 1) * normal(width) if is_ratio_shared else normal(count, width))
+    change = inputs.T @ effects
+    noisy = change + noise * 1e-5 * normal(*change.shape)
+    left, strengths, right = torch.linalg.svd(noisy, full_matrices=False)
+    rows = right[:count]
+    problem = RowProblem(
+        rows=rows,
+        basis=left[:, :count],
+        strengths=strengths[:count],
+        before=before,
+        after=before + change.T,
+        informative=(change.norm(dim=0) > 1e-4 * change.norm(dim=0).median()).double(),
+        noise=noise * 1e-5,
+        has_bias=has_bias,
+        signals=(gate_signals, gate_signals),
+    )
+    return Solved(problem, unit_rows(effects, rows), inputs)
+
+
+def shared_difference(problem, rows):
+    """Return the difference of the first two rows that is zero on all units that both inputs fire."""
+    one, two = problem.normalise(rows[:2])
+    ratio = (one / two)[(one.abs() > 1e-3) & (two.abs() > 1e-3)].median()
+    row = (one - ratio * two) @ problem.rows.T
+    return row / row.norm()
+
+
+def cosines(left, right):
+    """Return the cosines of each row of one matrix with each of another, without their sign."""
+    return torch.cosine_similarity(left[:, None], right[None], dim=2).abs()

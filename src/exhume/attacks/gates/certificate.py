@@ -27,7 +27,7 @@ class Doubt(StrEnum):
     MISSING_ROWS = "it depends on rows that were not found"
     CHANCE = "chance may explain its row"
     GATES = "its gates contradict its row"
-    NEAR_DUPLICATE = "the row of a near-duplicate may contain a part of its row"
+    NEAR_DUPLICATE = "its row and that of a near-duplicate may be mixed"
     NOISE = "the noise of the weights leaves it too imprecise"
     RANGE = "it lies outside the range of inputs, or its scale is not determined"
     FEATURES = "it is a feature outside the range of features, or of layers that leave the range open"
@@ -77,26 +77,41 @@ def certify(
     if not checked.is_complete:
         return certificate.with_doubt(Doubt.MISSING_ROWS, errors > 0)
     errors = (input_errors(problem, rows)[:, None] * scale)[:, 0]
+    codes = checked.inputs @ problem.basis
     certificate = Certificate(doubts=certificate.doubts, errors=errors)
     certificate = certificate.with_doubt(Doubt.CHANCE, log_p >= math.log(error_rate))
-    certificate = certificate.with_doubt(Doubt.GATES, ~(checked.is_exact & checked.is_single))
-    certificate = certificate.with_doubt(Doubt.NEAR_DUPLICATE, may_contain(problem, rows, error_rate).any(dim=0))
+    certificate = certificate.with_doubt(Doubt.GATES, ~checked.is_exact)
+    parts = may_contain(problem, rows, codes, error_rate)
+    # The true row behind a mixture is unknown, and so is which other rows contain it.
+    certificate = certificate.with_doubt(Doubt.NEAR_DUPLICATE, parts.any(dim=0) | parts.any(dim=1))
     return certificate.with_doubt(Doubt.NOISE, ~(errors <= problem.certificate.precision))
 
 
-def may_contain(problem: RowProblem, rows: Float[Tensor, "row rank"], error_rate: float) -> Bool[Tensor, "row row"]:
+def may_contain(
+    problem: RowProblem, rows: Float[Tensor, "row rank"], codes: Float[Tensor, "row rank"], error_rate: float
+) -> Bool[Tensor, "row row"]:
     """Return for each row which other rows may be mixed into it.
 
     A mixture of ``g`` rows is zero on their common zeros, on up to ``g - 1`` units that its coefficients are chosen
     for, and by chance. So if row ``l`` is a part of row ``j``, few zeros of ``j`` are not zeros of ``l``: no more than
     the other parts can force and chance can add. The density of small entries of ``j`` above its zeros measures chance.
+    Only zeros on units that the input of ``j`` leaves off count: the difference of two rows whose entries have the same
+    ratio on all units that both inputs fire is zero there as well.
+
+    Args:
+        problem: what the rows are rows of.
+        rows: the rows.
+        codes: their inputs, in coordinates of the basis.
+        error_rate: the probability of missing a part.
     """
     size, informative = problem.normalise(rows).abs(), problem.informative.bool()
     width = _narrow_width(problem, rows)
-    zeros = (size <= width) & informative
+    before, after = (codes @ gate.T for gate in problem.gates)
+    zeros = (size <= width) & informative & (before <= 0) & (after <= 0)
     band = (3 * width).clamp(min=problem.certificate.density_band)
     small = ((size > width) & (size <= band) & informative).to(rows)
-    nonzero = (~zeros & informative).to(rows)
+    # An entry just above the narrow width may be a zero that a slightly inexact row lost.
+    nonzero = ((size > zero_width(problem, rows)) & informative).to(rows)
     own = (zeros.to(rows) @ nonzero.T).fill_diagonal_(math.inf)
     expected = (small @ nonzero.T + 1) * width / (band - width)
     trials = nonzero.sum(dim=1).clamp(min=1).expand(len(rows), -1)

@@ -2,8 +2,7 @@
 
 All rows together determine every input (the columns of ``Z Γ⁺``) without using the zeros of any row. So the gates of
 the input that belongs to a row *predict* where that row is zero, and the prediction can fail. How unlikely a correct
-one is by chance is the subject of :mod:`exhume.attacks.gates.significance`. That a row is no mixture of the rows of
-similar inputs follows from :mod:`exhume.attacks.gates.mixtures`.
+one is by chance is the subject of :mod:`exhume.attacks.gates.significance`.
 """
 
 from dataclasses import dataclass
@@ -15,8 +14,8 @@ from torch import Tensor
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.readout import choose_sign, divide_by_constant, fit_inputs, missing_directions
 from exhume.attacks.gates.rules import CertificateRules
-from exhume.attacks.gates.significance import log_p_agreement
-from exhume.attacks.gates.zeros import classify_entries, find_zeros
+from exhume.attacks.gates.significance import log_p_placement
+from exhume.attacks.gates.zeros import classify_entries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,9 +28,9 @@ class CheckedRows:
     agreement: Float[Tensor, " row"]
     """Fraction of informative units on which the gates of the input agree with the zeros of the row."""
     log_p: Float[Tensor, " row"]
-    """Natural logarithm of the p-value of that agreement, for one row tried."""
+    """Natural logarithm of the p-value of zeros that lie where the input is off, for one row tried."""
     contradictions: Float[Tensor, " row"]
-    """Fraction of units that contradict the pair of row and input."""
+    """Number of units that contradict the pair of row and input."""
     is_complete: bool
     """Whether all rows are found, so that every input is determined rather than fitted."""
     units: int
@@ -42,17 +41,7 @@ class CheckedRows:
     def is_exact(self) -> Bool[Tensor, " row"]:
         """Which inputs hardly any unit contradicts."""
         allowed = max(self.rules.exact_contradictions * self.units, self.rules.forgiven_contradictions)
-        return self.contradictions * self.units <= allowed + 0.5
-
-    @property
-    def is_plausible(self) -> Bool[Tensor, " row"]:
-        """Which rows have no more contradictions than a wrong row beside them may cause."""
-        return self.is_single & (self.contradictions <= self.rules.plausible_contradictions)
-
-    @property
-    def is_single(self) -> Bool[Tensor, " row"]:
-        """Which rows agree with their input as only the row of one input does."""
-        return self.agreement >= self.rules.single_input_agreement
+        return self.contradictions <= allowed
 
 
 def check_rows(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> CheckedRows:
@@ -75,7 +64,7 @@ def check_rows(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> CheckedR
         rows=rows,
         inputs=divide_by_constant(problem, inputs),
         agreement=agreement,
-        log_p=log_p_agreement(problem, rows, agreement, free),
+        log_p=log_p_placement(problem, rows, inputs, free),
         contradictions=count_contradictions(problem, rows, inputs),
         is_complete=free == 0,
         units=problem.units,
@@ -101,19 +90,11 @@ def measure_agreement(
 def count_contradictions(
     problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: Float[Tensor, "row value"]
 ) -> Float[Tensor, " row"]:
-    """Return the fraction of units on which a row is zero although its input turns them on before and after training.
+    """Count the units on which a row is zero although its input turns them on before or after training.
 
-    The first training step moved such a unit, so a true row with its exact input has none; an inexact input has some.
-    Entries that noise may have hidden are forgiven as in :func:`measure_agreement`.
+    The first or the last training step moved such a unit, so a true row with its exact input has none; an inexact input
+    has some. Entries that noise may have hidden are forgiven as in :func:`measure_agreement`.
     """
-    on = torch.minimum(inputs @ problem.before.T, inputs @ problem.after.T) > 0
+    on = torch.maximum(inputs @ problem.before.T, inputs @ problem.after.T) > 0
     entries = classify_entries(problem, rows)
-    return ((on & entries.zero).sum(dim=1) - entries.near_zero.sum(dim=1)).clamp(min=0) / problem.units
-
-
-def measure_coverage(
-    problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: Float[Tensor, "row value"]
-) -> Float[Tensor, " row"]:
-    """Return the fraction of the units an input leaves off before and after training on which its row is zero."""
-    off = (torch.maximum(inputs @ problem.before.T, inputs @ problem.after.T) < 0) & problem.informative.bool()
-    return (off & find_zeros(problem, rows)).sum(dim=1) / off.sum(dim=1).clamp(min=1)
+    return ((on & entries.zero).sum(dim=1) - entries.near_zero.sum(dim=1)).clamp(min=0).to(rows)

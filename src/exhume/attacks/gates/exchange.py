@@ -5,6 +5,7 @@ one by one. An exchange changes every input by a rank-one update, so very many c
 """
 
 import math
+from itertools import combinations, product
 
 import torch
 from jaxtyping import Bool, Float
@@ -13,6 +14,14 @@ from torch import Tensor
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.zeros import count_evidence, find_zeros
 
+LEAST_PART = 1e-3
+"""Least part of a row in a proposal that replaces it."""
+PLACES = 4
+"""Number of rows that a proposal is tried in place of: those it is mostly made of."""
+MOVED_INPUTS = 6
+"""Number of inputs, those that an exchange moves most, by which it is judged."""
+PROMISING = 32
+"""Number of exchanges that are made before all are judged again."""
 MARGINS_AT_ONCE = 2**24
 """Largest number of margins that are computed at once; limits memory."""
 
@@ -22,6 +31,7 @@ def exchange_rows(
 ) -> Float[Tensor, "rank rank"]:
     """Exchange rows for proposals, those with the largest gain first, until no exchange helps."""
     score = joint_score(problem, rows)
+    proposals = proposals[((proposals @ rows.T).abs() < problem.search.same_cosine).all(dim=1)]
     improved = len(proposals) > 0
     while improved:
         improved = False
@@ -35,12 +45,50 @@ def exchange_rows(
 
 def joint_score(problem: RowProblem, rows: Float[Tensor, "rank rank"]) -> float:
     """Return how well rows fit together; minus infinity for rows that depend on each other."""
-    if float(torch.linalg.svdvals(rows)[-1]) < problem.search.least_part:
+    if float(torch.linalg.svdvals(rows)[-1]) < LEAST_PART:
         return -math.inf
-    inputs = problem.change @ torch.linalg.inv(rows)
-    constants = inputs[-1] if problem.has_bias else None
+    codes = read_codes(problem, rows)
+    constants = codes @ problem.basis[-1] if problem.has_bias else None
     zeros, evidence = find_zeros(problem, rows), count_evidence(problem, rows)
-    return float(score_rows(problem, (problem.gate_weights @ inputs).T, constants, zeros, evidence).sum())
+    return float(score_rows(problem, codes @ torch.cat(problem.gates).T, constants, zeros, evidence).sum())
+
+
+def exchange_groups(
+    problem: RowProblem,
+    rows: Float[Tensor, "rank rank"],
+    pool: Float[Tensor, "candidate rank"],
+    suspects: list[int],
+) -> Float[Tensor, "rank rank"]:
+    """Exchange two or three rows at once, for those in the pool that span the same space.
+
+    Mixtures of the same rows support each other: exchanging one alone does not help.
+
+    Args:
+        problem: what the rows are rows of.
+        rows: the present rows.
+        pool: candidate rows, the best first.
+        suspects: the rows whose groups are tried.
+    """
+    score = joint_score(problem, rows)
+    zeros = find_zeros(problem, rows).to(rows)
+    own = zeros.sum(dim=1, keepdim=True) - zeros @ zeros.T
+    own = torch.minimum(own, own.T).fill_diagonal_(math.inf)
+    for size, index in product((2, 3), suspects):
+        members = [index, *own[index].argsort()[: size - 1].tolist()]
+        span = torch.linalg.qr(rows[members].T).Q
+        inside = pool[(pool @ span).norm(dim=1) > 1 - 1e-6][: problem.search.partners]
+        for chosen in combinations(range(len(inside)), size):
+            trial = rows.clone()
+            trial[members] = inside[list(chosen)]
+            if (new := joint_score(problem, trial)) > score:
+                rows, score = trial, new
+    return rows
+
+
+def read_codes(problem: RowProblem, rows: Float[Tensor, "rank rank"]) -> Float[Tensor, "rank rank"]:
+    """Return the inputs that all rows together imply, in coordinates of the basis, up to their sign."""
+    codes: Tensor = (problem.strengths[:, None] * torch.linalg.inv(rows)).T
+    return codes
 
 
 def score_rows(
@@ -63,16 +111,14 @@ def score_rows(
         constants = -(margins * torch.cat([zeros, zeros], dim=-1)).sum(dim=-1)
     before, after = (margins * constants.sign()[..., None].to(margins)).chunk(2, dim=-1)
     informative = problem.informative.bool()
-    agreeing = ((torch.maximum(before, after) <= 0) == zeros) & informative
-    contradicting = (torch.minimum(before, after) > 0) & zeros & informative
-    price = problem.search.contradiction_weight
-    return agreeing.sum(dim=-1) - price * contradicting.sum(dim=-1) + evidence
+    contradicting = (torch.maximum(before, after) > 0) & zeros & informative
+    return evidence - problem.search.contradiction_weight * contradicting.sum(dim=-1)
 
 
 def _promising_exchanges(problem: RowProblem, rows: Tensor, proposals: Tensor) -> list[tuple[int, int]]:
     """Return the exchanges that help if made alone, as pairs of proposal and place, the best first."""
     proposal, place, gain = _estimate_gains(problem, rows, proposals)
-    best = gain.argsort(descending=True)[: problem.search.promising].tolist()
+    best = gain.argsort(descending=True)[:PROMISING].tolist()
     return [(int(proposal[at]), int(place[at])) for at in best if float(gain[at]) > 0]
 
 
@@ -84,12 +130,12 @@ def _estimate_gains(problem: RowProblem, rows: Tensor, proposals: Tensor) -> tup
     proposed_zeros, proposed_evidence = find_zeros(problem, proposals), count_evidence(problem, proposals)
     zeros, evidence = find_zeros(problem, rows), count_evidence(problem, rows)
     readers = torch.linalg.inv(rows)
-    inputs = problem.change @ readers
-    margins = (problem.gate_weights @ inputs).T.float()
-    constants = inputs[-1] if problem.has_bias else None
+    codes = (problem.strengths[:, None] * readers).T
+    margins = (codes @ torch.cat(problem.gates).T).float()
+    constants = codes @ problem.basis[-1] if problem.has_bias else None
     before = score_rows(problem, margins, constants, zeros, evidence)
     parts = proposals @ readers
-    few = min(problem.search.moved_inputs, len(rows))
+    few = min(MOVED_INPUTS, len(rows))
     gains = [evidence[:0]]
     proposals_tried, places = _pair_with_places(problem, parts)
     size = max(1, MARGINS_AT_ONCE // (few * margins.shape[1]))
@@ -116,6 +162,6 @@ def _estimate_gains(problem: RowProblem, rows: Tensor, proposals: Tensor) -> tup
 
 def _pair_with_places(problem: RowProblem, parts: Float[Tensor, "proposal row"]) -> tuple[Tensor, Tensor]:
     """Pair every proposal with the places of the rows it is mostly made of."""
-    sizes, places = parts.abs().topk(min(problem.search.places, parts.shape[1]), dim=1)
-    proposal, column = (sizes > problem.search.least_part).nonzero(as_tuple=True)
+    sizes, places = parts.abs().topk(min(PLACES, parts.shape[1]), dim=1)
+    proposal, column = (sizes > LEAST_PART).nonzero(as_tuple=True)
     return proposal, places[proposal, column]

@@ -68,7 +68,6 @@ class GateCertificate(Attack):
             generator=context.generator,
             starts=self.starts,
             error_rate=self.error_rate,
-            found=torch.zeros(0, problem.rank).to(problem.rows),
             warm=torch.zeros(0, columns.shape[1]).to(problem.rows),
         )
         about = {"attack": repr(self), "seed": context.generator.initial_seed()}
@@ -78,13 +77,11 @@ class GateCertificate(Attack):
         if self.warm_start is not None and search.rounds == 0:
             search.warm = self._warm_starts(self.warm_start, view, subspace.layer, context) @ columns
         search.tick = lambda: context.report("recover", len(search.found), problem.rank, f"round {search.rounds + 1}")
-        while search.rounds < self.rounds and not search.is_stuck(self.patience) and not search.is_complete:
+        while search.rounds < self.rounds and not search.is_finished(self.patience):
             before = search.pack()
             try:
                 search.tick()
                 search.run_round()
-                if search.is_complete or search.idle in (problem.search.late_after, self.patience // 2):
-                    search.correct_rows()
             except STOPS:  # this round is lost, and nothing before it
                 if saved is not None and before[0]["rounds"]:
                     saved.save(*before)

@@ -6,6 +6,7 @@ The change of a layer is ``Z = Σ_i [x_i; 1] γ_iᵀ``. Its singular vectors spa
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Float
@@ -64,6 +65,30 @@ class RowProblem:
     def gate_weights(self) -> Float[Tensor, "gate value"]:
         """The weights of all units before training, then after it: two gates per unit."""
         return torch.cat([self.before, self.after])
+
+    @cached_property
+    def gates(self) -> tuple[Float[Tensor, "unit rank"], Float[Tensor, "unit rank"]]:
+        """The weights before and after training, in the coordinates of the inputs."""
+        return self.before @ self.basis, self.after @ self.basis
+
+    @cached_property
+    def features(self) -> Float[Tensor, "gate rank"]:
+        """The gates scaled to norm one: all units before training, then all after it."""
+        both = torch.cat(self.gates)
+        size: Tensor = both.norm(dim=1, keepdim=True)
+        return both / size.clamp(min=1e-300)
+
+    @cached_property
+    def movement(self) -> Float[Tensor, " unit"]:
+        """How far each unit moved."""
+        moved: Tensor = (self.strengths[:, None] * self.rows).norm(dim=0)
+        return moved
+
+    @cached_property
+    def directions(self) -> Float[Tensor, "rank unit"]:
+        """The entries of each unit, scaled to norm one; zero for silent units."""
+        length: Tensor = self.rows.norm(dim=0)
+        return self.informative * self.rows / length.clamp(min=1e-300)
 
     def normalise(self, rows: Float[Tensor, "candidate rank"]) -> Float[Tensor, "candidate unit"]:
         """Return rows on all units, scaled to a root mean square of 1 over the informative ones."""

@@ -1,4 +1,11 @@
-"""Search the rows of all inputs in rounds: search, accept what is beyond chance, correct rows by each other."""
+"""Search the rows of all inputs in rounds.
+
+A round makes candidate rows from inputs, either from the units that an input most certainly left off
+(:mod:`exhume.attacks.gates.rows`) or by steering (:mod:`exhume.attacks.gates.search`), whichever found more when it was
+last used. Candidates that chance does not explain join a pool, and the heaviest basis of the pool is what is found
+(:mod:`exhume.attacks.gates.pool`). Once the basis is complete, the inputs that all rows imply together propose better
+rows, and the rows that fit together best are chosen (:mod:`exhume.attacks.gates.exchange`).
+"""
 
 import copy
 import math
@@ -10,19 +17,25 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from exhume.attacks.gates.accept import accept_rows
-from exhume.attacks.gates.check import check_rows
-from exhume.attacks.gates.near_duplicates import separate_near_duplicates
+from exhume.attacks.gates.certificate import may_contain
+from exhume.attacks.gates.exchange import exchange_groups, exchange_rows, joint_score, read_codes
+from exhume.attacks.gates.fit import fit_codes, orient_codes
+from exhume.attacks.gates.groups import search_groups
+from exhume.attacks.gates.planes import scan_planes
+from exhume.attacks.gates.pool import add_to_pool, heaviest_basis
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.readout import missing_directions
-from exhume.attacks.gates.refine import drop_spoilers, refine_rows
-from exhume.attacks.gates.rows import find_rows
+from exhume.attacks.gates.rows import drop_repeats, polish, rows_of_inputs
 from exhume.attacks.gates.search import Tick, no_tick, search_rows
-from exhume.attacks.gates.starts import draw_starts
-from exhume.attacks.gates.zeros import is_entangled
+from exhume.attacks.gates.seeds import column_seeds, draw_starts
+from exhume.attacks.gates.zeros import count_evidence, find_zeros
 
+BY_SILENCE, BY_STEERING = 0, 1
+"""The two ways to make rows from inputs."""
 UNTRIED = 10**9
-"""Initial gain of an untried strategy; large, so that each strategy is tried once."""
+"""Initial gain of an untried way; large, so that each is tried once."""
+IDLE_BEFORE_GUESS = 2
+"""Rounds without a new row after which missing rows are guessed, and without a better choice after which it stands."""
 
 
 @dataclass(kw_only=True)
@@ -32,88 +45,175 @@ class RowSearch:
     problem: RowProblem
     generator: torch.Generator
     starts: int | None
-    """Starting points per round; None: three per row."""
+    """Inputs to start from per round; None: decided by the number of missing rows."""
     error_rate: float
-    found: Float[Tensor, "row rank"]
     warm: Float[Tensor, "candidate value"]
-    """Inputs to start from besides random ones, as long as rounds find new rows."""
+    """Inputs to start from besides others, as long as rounds find new rows."""
     tick: Tick = no_tick
     """Called several times per round; may raise to stop, after which the state packed before the round is valid."""
     tried: int = 0
     """Number of candidate rows so far."""
     idle: int = 0
-    """Number of consecutive rounds without a new row."""
+    """Number of consecutive rounds without a new row, or without a better choice of rows."""
     rounds: int = 0
-    most: int = 0
-    """Largest number of rows found so far; some may have been dropped since."""
-    best_round: int = 0
-    """The round in which that number was reached."""
-    gains: list[int] = field(default_factory=list)
-    """Number of new rows of each strategy when it was last used."""
-    used: list[int] = field(default_factory=list)
-    """The round in which each strategy was last used."""
+    columns: int = 0
+    """Number of units whose change has served as an input."""
+    score: float = -math.inf
+    """How well the rows fit together, once they are complete."""
+    is_settled: bool = False
+    """Whether all rows are found and none may be mixed into another."""
+    gains: list[int] = field(default_factory=lambda: [UNTRIED, UNTRIED])
+    """Number of new rows of each way when it was last used."""
+    used: list[int] = field(default_factory=lambda: [0, 0])
+    """The round in which each way was last used."""
 
     def __post_init__(self) -> None:
-        count = len(self.problem.search.strategies)
-        self.gains, self.used = self.gains or [UNTRIED] * count, self.used or [0] * count
+        self.found = self.pool = self.problem.rows.new_zeros(0, self.problem.rank)
+        self.weights = self.pool.new_zeros(0)
+        """Zeros beyond chance of each row of the pool, less those that its input contradicts."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether every row is found."""
+        """Whether there are as many rows as dimensions."""
         return len(self.found) == self.problem.rank
 
-    def is_stuck(self, patience: int) -> bool:
-        """Return whether ``patience`` rounds found nothing new, or three times as many only went back and forth."""
-        return self.idle >= patience or self.rounds - self.best_round >= 3 * patience
+    def is_finished(self, patience: int) -> bool:
+        """Return whether nothing is left to find, or ``patience`` rounds found nothing new."""
+        most = IDLE_BEFORE_GUESS if self.is_complete else patience
+        return self.is_settled or self.idle >= most
 
     def run_round(self) -> None:
-        """Search once from random and warm starting points, with the strategy that found most when last used."""
-        problem, rules, generator = self.problem, self.problem.search, self.generator
-        directions, strengths = missing_directions(problem, self.found)
-        most = max(64, 3 * problem.rank) if self.starts is None else self.starts
-        count = min(most, max(rules.least_starts, rules.starts_per_row * len(strengths)))
+        """Search once for missing rows, or for better ones if none is missing."""
+        if self.is_complete:
+            self._choose_again()
+        else:
+            self._search()
+        self.rounds += 1
+
+    def _search(self) -> None:
+        way = max(BY_SILENCE, BY_STEERING, key=lambda which: (self.gains[which], -self.used[which]))
+        directions, strengths = missing_directions(self.problem, self.found)
+        rows = (self._rows_by_silence if way == BY_SILENCE else self._rows_by_steering)(directions, strengths)
+        self._add(self._fit_again(rows))
+        before = len(self.found)
+        self._add(scan_planes(self.problem, heaviest_basis(self.problem, self.pool)))
+        self.found = heaviest_basis(self.problem, self.pool)
+        self.gains[way], self.used[way] = len(self.found) - before, self.rounds + 1
+        self.idle = 0 if len(self.found) > before else self.idle + 1
+        missing = self.problem.rank - len(self.found)
+        is_slow = self.idle >= IDLE_BEFORE_GUESS or 4 * (len(self.found) - before) < missing
+        if 0 < missing <= self.problem.rank // (4 if is_slow else 8) or (is_slow and missing == 1):
+            self._guess_missing()
+        if self.is_complete:
+            self.idle, self.score = 0, joint_score(self.problem, self.found)
+
+    def _count(self, missing: int) -> int:
+        wanted = max(self.problem.search.seeds, 3 * missing)
+        return wanted if self.starts is None else min(self.starts, wanted)
+
+    def _rows_by_silence(self, directions: Tensor, strengths: Tensor) -> Tensor:
+        """Find rows from the units that inputs most certainly left off; the inputs are columns and random ones."""
+        problem = self.problem
+        count = self._count(len(strengths))
+        seeds = column_seeds(problem)[self.columns : self.columns + count]
+        self.columns += len(seeds)
+        if self.rounds:
+            around = draw_starts(problem, directions, strengths, count, self.generator)
+            half = max(count // 2, count - len(seeds))
+            seeds = torch.cat([around[:half] @ problem.basis, seeds[: count - half]])
+        rows = self._rows_of(seeds)
+        # Any rank - 1 zeros can be forced.
+        return rows[count_evidence(problem, rows) > problem.rank + 2]
+
+    def _rows_of(self, codes: Tensor) -> Tensor:
+        """Find several rows of each input: from few or many units, and from random choices of them."""
+        rules = self.problem.search
+        tries = [(share, 0.0, 0.0) for share in rules.unit_shares] + [
+            (2.0, rules.jitter, 0.0),
+            (None, 0.0, rules.dropped),
+        ]
+        rows = torch.cat([rows_of_inputs(self.problem, codes, self.generator, *each) for each in tries])
+        self.tried += len(rows)
+        return rows
+
+    def _rows_by_steering(self, directions: Tensor, strengths: Tensor) -> Tensor:
+        """Search rows from random and warm starting points by steering."""
+        starts = draw_starts(self.problem, directions, strengths, self._count(len(strengths)), self.generator)
         # Without the directions of found inputs, a warm start is closer to a missing one.
         warm = self.warm[: 0 if self.idle else None] @ directions @ directions.T
-        starts = torch.cat([warm, draw_starts(problem, directions, strengths, count, generator)])
-        chosen = max(range(len(rules.strategies)), key=lambda which: (self.gains[which], -self.used[which]))
-        rows, _ = search_rows(problem, starts, directions, rules.strategies[chosen], self.tick)
-        near_inputs = starts if self.idle or len(strengths) <= rules.few_missing else warm
-        rows = torch.cat([rows, find_rows(problem, near_inputs, generator)])
-        self.tick()
+        rows = search_rows(self.problem, torch.cat([warm, starts]), directions, self.tick)
         self.tried += len(rows)
-        self.rounds += 1
-        before = len(self.found)
-        limit = math.log(self.error_rate / self.tried)
-        late = self.idle >= rules.late_after
-        self.found = accept_rows(problem, self.found, rows, directions, limit, generator, late=late)
-        is_nearly_complete = problem.rank - len(self.found) <= problem.rank // 4
-        if is_nearly_complete and not bool(check_rows(problem, self.found).is_plausible.all()):
-            self.found = drop_spoilers(problem, self.found, most=2)
-        self.gains[chosen], self.used[chosen] = len(self.found) - before, self.rounds
-        self.idle = 0 if len(self.found) > before else self.idle + 1
-        if len(self.found) > self.most:
-            self.most, self.best_round = len(self.found), self.rounds
+        return rows
 
-    def correct_rows(self) -> None:
-        """Correct the found rows by each other: refine them, separate near-duplicates, and drop wrong ones."""
-        if self.is_complete and self._is_consistent():
-            return
-        rows = refine_rows(self.problem, self.found, self.generator)
+    def _fit_again(self, rows: Tensor) -> Tensor:
+        """Fit an input to each new row and find the row from it again; keep the sparser one."""
+        problem, rules = self.problem, self.problem.search
+        rows = drop_repeats(rows[count_evidence(problem, rows).argsort(descending=True)], rules.similar_cosine)
+        if len(self.pool):
+            rows = rows[((rows @ self.pool.T).abs() < rules.same_cosine).all(dim=1)]
+        rows = rows[: max(rules.seeds, problem.rank // 2)]
+        if len(rows):
+            self.tick()
+            codes = fit_codes(problem, rows)
+            found = [rows_of_inputs(problem, codes, self.generator, share) for share in rules.unit_shares]
+            every = torch.stack([rows, *found])
+            self.tried += sum(map(len, found))
+            zeros = torch.stack([find_zeros(problem, each).sum(dim=1) for each in every])
+            rows = every[zeros.argmax(dim=0), torch.arange(len(rows), device=rows.device)]
+        return rows
+
+    def _add(self, rows: Tensor) -> None:
         self.tick()
-        rows = separate_near_duplicates(self.problem, rows, self.generator)
-        self.found = drop_spoilers(self.problem, rows, most=8)
-        if not self.is_complete:  # a mixture may take the place of a missing row
-            self.found = self.found[~is_entangled(self.problem, self.found)]
+        limit = math.log(self.error_rate / max(self.tried, 1))
+        self.pool, self.weights = add_to_pool(self.problem, self.pool, self.weights, rows, limit)
 
-    def _is_consistent(self) -> bool:
-        checked = check_rows(self.problem, self.found)
-        return bool((checked.is_single & checked.is_exact & ~is_entangled(self.problem, self.found)).all())
+    def _guess_missing(self) -> None:
+        """Complete the rows by the best for inputs that only missing rows span, whether or not chance explains them."""
+        problem = self.problem
+        directions, strengths = missing_directions(problem, self.found)
+        seeds = draw_starts(problem, directions, strengths, problem.search.seeds // 2, self.generator) @ problem.basis
+        rows = polish(problem, self._rows_of(seeds))
+        rows = rows[count_evidence(problem, rows).argsort(descending=True)]
+        anything = torch.eye(problem.rank).to(rows)
+        self.found = heaviest_basis(problem, torch.cat([self.found, rows, anything]))
+
+    def _choose_again(self) -> None:
+        """Propose rows for the inputs that all rows imply together, and choose those that fit together best."""
+        problem = self.problem
+        codes = orient_codes(problem, self.found, read_codes(problem, self.found))
+        inside = search_groups(problem, self.found, codes, self._suspects(self.found), self.generator)
+        between = scan_planes(problem, self.found)
+        self.tried += len(inside) + len(between)
+        self._add(torch.cat([self._rows_of(codes), inside, between]))
+        best = max(self._choices(), key=lambda choice: joint_score(problem, choice))
+        self.tick()
+        if suspects := self._suspects(best):
+            best = exchange_rows(problem, exchange_groups(problem, best, self.pool, suspects), self.pool)
+        score = joint_score(problem, best)
+        self.idle = 0 if score > self.score else self.idle + 1
+        if score > self.score:
+            self.found, self.score = best, score
+        self.is_settled = not self._suspects(self.found)
+
+    def _suspects(self, rows: Tensor) -> list[int]:
+        """Return the rows that may be mixed into another, or contain another."""
+        codes = orient_codes(self.problem, rows, read_codes(self.problem, rows))
+        parts = may_contain(self.problem, rows, codes, self.error_rate)
+        return [int(row) for row in (parts.any(dim=0) | parts.any(dim=1)).nonzero()[:, 0]]
+
+    def _choices(self) -> list[Tensor]:
+        """Return complete sets of rows: the present one and the heaviest, each improved by exchanges."""
+        choices = [exchange_rows(self.problem, self.found, self.pool)]
+        basis = heaviest_basis(self.problem, self.pool)
+        return [*choices, exchange_rows(self.problem, basis, self.pool)] if len(basis) == self.problem.rank else choices
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the state as JSON values and tensors."""
-        names = ("tried", "idle", "rounds", "most", "best_round", "gains", "used")
+        names = ("tried", "idle", "rounds", "columns", "score", "is_settled", "gains", "used")
         return {name: copy.copy(getattr(self, name)) for name in names}, {
             "found": self.found,
+            "pool": self.pool,
+            "weights": self.weights,
             "warm": self.warm,
             "generator": self.generator.get_state(),
         }
@@ -122,5 +222,6 @@ class RowSearch:
         """Continue from a packed state."""
         for name, value in values.items():
             setattr(self, name, value)
-        self.found, self.warm = (tensors[name].to(self.found) for name in ("found", "warm"))
+        for name in ("found", "pool", "weights", "warm"):
+            setattr(self, name, tensors[name].to(self.problem.rows))
         self.generator.set_state(tensors["generator"])

@@ -1,84 +1,87 @@
-"""Rows of given inputs: zero on most units that the input leaves off, and sharpened to the noise floor."""
+"""Rows of given inputs: orthogonal to most of the units that the input left off.
 
-from itertools import cycle, islice, product
+Every unit that an input never fired gives one linear equation for its row. Some units that seem off fired in
+mid-training, so the equations are solved robustly: least squares, re-weighted so that large residuals lose their say.
+Units are scaled to norm one, or those that moved far would outweigh the trusted ones, which moved little.
+"""
+
+import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from exhume.attacks.gates.halfspaces import weighted_gram
 from exhume.attacks.gates.problem import RowProblem
+from exhume.attacks.gates.silence import rank_silence
+from exhume.attacks.gates.zeros import find_zeros
 from exhume.core.suppression import suppress_neighbours
 
+NUMBERS_AT_ONCE = 2**25
+"""Largest number of values in an intermediate product: a quarter of a gigabyte in float64."""
+WIDTHS = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0001)
 
-def minimise_weighted_norm(
+
+def rows_of_inputs(
     problem: RowProblem,
-    rows: Float[Tensor, "candidate rank"],
-    weights: Float[Tensor, "candidate unit"],
-    iterations: int,
-) -> Float[Tensor, "candidate rank"]:
-    """Move rows towards the unit row with the smallest weighted sum of squares, by inverse iterations."""
-    gram = weighted_gram(problem.rows, weights)
-    scale = gram.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None, None].clamp(min=1e-30)
-    gram = gram + 1e-11 * scale * torch.eye(problem.rank, dtype=gram.dtype, device=gram.device)
-    factor = torch.linalg.cholesky(gram / scale)
-    for _ in range(iterations):
-        rows = torch.cholesky_solve(rows[..., None], factor)[..., 0]
-        rows = rows / rows.norm(dim=1, keepdim=True)
-    return rows
-
-
-def sharpen(problem: RowProblem, rows: Float[Tensor, "row rank"], steps: int = 14) -> Float[Tensor, "row rank"]:
-    """Bring rows to the precision of the weights: entries that are zero up to noise become as small as the noise.
-
-    Least squares, re-weighted as for a count of nonzeros, with a width that falls to the noise floor.
-    """
-    for step in range(steps):
-        width = (2.0 * problem.noise_width(rows)).clamp(min=1e-2 * 0.5**step, max=1.0)[:, None]
-        normalised = problem.normalise(rows)
-        weights = problem.informative / (normalised.pow(2) + width.pow(2))
-        rows = minimise_weighted_norm(problem, rows, weights, 2)
-    return rows
-
-
-def find_rows(
-    problem: RowProblem,
-    inputs: Float[Tensor, "candidate value"],
+    codes: Float[Tensor, "candidate rank"],
     generator: torch.Generator,
-    tries: int = 6,
-    lowest: int = 8,
-    steps: int = 16,
-) -> Float[Tensor, "candidate_try rank"]:
-    """Find rows that are zero on most units that the given inputs leave off before and after training.
+    share: float | None,
+    jitter: float = 0.0,
+    dropped: float = 0.0,
+) -> Float[Tensor, "candidate rank"]:
+    """Find the row of each input from the units that it most certainly left off.
 
-    Units that fired in mid-training are outliers, and rarer the further a unit is from firing. Many rows of similar
-    inputs are small on the same units. So several tries per candidate start in the span of the ``lowest`` eigenvectors,
-    and each converges to a row with many exact zeros, as by a count of nonzeros whose width falls to almost nothing.
+    Args:
+        problem: what the rows are rows of.
+        codes: the inputs in coordinates of the basis.
+        generator: the source of chance.
+        share: the number of units, per dimension of the row space; None: all units that are off at both ends.
+        jitter: the scale of Gumbel noise on the scores by which units are chosen.
+        dropped: the fraction of units that are left out at random.
     """
-    rules = problem.search
-    before, after = (inputs @ problem.gate_weights.T).chunk(2, dim=1)
-    margins = torch.maximum(before, after)
-    depth = (margins.abs() / margins.abs().mean(dim=1, keepdim=True).clamp(min=1e-30)).clamp(max=rules.largest_depth)
-    off = (margins < 0) * problem.informative
-    on = problem.informative - off
-    factor = torch.linalg.cholesky(weighted_gram(problem.rows, on + 1e-3 * problem.informative))
-    low = torch.linalg.eigh(_congruent(factor, weighted_gram(problem.rows, off * depth))).eigenvectors
-    low = torch.linalg.solve_triangular(factor.mT, low[:, :, : min(lowest, problem.rank)], upper=True)
-    mix = torch.randn(len(inputs), tries, low.shape[2], generator=generator, dtype=torch.float64).to(low)
-    rows: Tensor = (mix @ low.mT).reshape(-1, problem.rank)
-    first, power = (
-        torch.tensor(values, dtype=rows.dtype, device=rows.device).repeat(len(inputs), 1).reshape(-1, 1)
-        for values in zip(*islice(cycle(product(rules.first_widths, rules.depth_powers)), tries), strict=True)
-    )
-    off = off.repeat_interleave(tries, dim=0) * depth.repeat_interleave(tries, dim=0) ** power
-    large = weighted_gram(problem.rows, on).repeat_interleave(tries, dim=0)
-    for step in range(steps):
-        width = first * (rules.last_width / first) ** (step / (steps - 1))
-        small = weighted_gram(problem.rows, off / (problem.normalise(rows).pow(2) + width.pow(2)))
-        factor = torch.linalg.cholesky(small + 1e-9 * large)
+    score = rank_silence(problem, codes)
+    if jitter or dropped:
+        chance = torch.rand(score.shape, generator=generator, dtype=torch.float64).to(score)
+        if jitter:
+            score = score - jitter * torch.log(-torch.log(chance.clamp(1e-12, 1 - 1e-12)))
+        if dropped:
+            score = score.masked_fill(chance < dropped, -torch.inf)
+    most = int(score.isfinite().sum(dim=1).max()) if share is None else math.ceil(share * problem.rank)
+    best, units = score.topk(min(max(most, problem.rank), score.shape[1]), dim=1)
+    size = max(1, NUMBERS_AT_ONCE // (units.shape[1] * problem.rank))
+    parts = zip(torch.split(units, size), torch.split(best.isfinite(), size), strict=True)
+    return torch.cat([_robust_normals(problem, chosen, valid) for chosen, valid in parts])
+
+
+def _robust_normals(
+    problem: RowProblem, units: Int[Tensor, "candidate chosen"], valid: Bool[Tensor, "candidate chosen"]
+) -> Float[Tensor, "candidate rank"]:
+    """Find the unit vectors that are orthogonal to as many of the chosen units as possible."""
+    columns = problem.directions.T[units] * valid[..., None]
+    rows: Tensor = torch.linalg.eigh(columns.mT @ columns).eigenvectors[:, :, 0]
+    identity = torch.eye(problem.rank, dtype=rows.dtype, device=rows.device)
+    for width in WIDTHS:
         for _ in range(2):
-            rows = torch.cholesky_solve(large @ rows[..., None], factor)[..., 0]
-            rows = rows / rows.norm(dim=1, keepdim=True)
+            residuals = (columns @ rows[..., None])[..., 0]
+            weighted = columns * (1 / (residuals.square() + width**2))[..., None]
+            gram = weighted.mT @ columns
+            gram = gram / gram.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None, None].clamp(min=1e-300)
+            factor = torch.linalg.cholesky_ex(gram + 1e-13 * identity).L
+            for _ in range(2):
+                new = torch.cholesky_solve(rows[..., None], factor)[..., 0]
+                new = new / new.norm(dim=1, keepdim=True)
+                rows = torch.where(new.isfinite().all(dim=1, keepdim=True), new, rows)
+    return rows
+
+
+def polish(problem: RowProblem, rows: Float[Tensor, "row rank"], rounds: int = 2) -> Float[Tensor, "row rank"]:
+    """Bring rows to the precision of the weights: least squares over their own zeros."""
+    for _ in range(rounds):
+        size = max(1, NUMBERS_AT_ONCE // problem.rows.numel())
+        parts = [
+            (problem.rows * part[:, None, :]) @ problem.rows.T for part in torch.split(find_zeros(problem, rows), size)
+        ]
+        rows = torch.linalg.eigh(torch.cat(parts)).eigenvectors[:, :, 0] if parts else rows
     return rows
 
 
@@ -87,10 +90,3 @@ def drop_repeats(rows: Float[Tensor, "row rank"], cosine: float) -> Float[Tensor
     same = ((rows @ rows.T).abs() > cosine).cpu()
     kept = [row for row, _ in suppress_neighbours(torch.arange(len(rows)), lambda row: same[row])]
     return rows[kept]
-
-
-def _congruent(factor: Tensor, matrix: Tensor) -> Tensor:
-    """Return ``F⁻¹ A F⁻ᵀ``."""
-    half = torch.linalg.solve_triangular(factor, matrix, upper=False)
-    whole: Tensor = torch.linalg.solve_triangular(factor, half.mT, upper=False)
-    return whole

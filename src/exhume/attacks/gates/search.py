@@ -20,11 +20,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from exhume.attacks.gates.halfspaces import ever_on, fit_halfspaces
+from exhume.attacks.gates.halfspaces import ever_on, fit_halfspaces, weighted_gram
 from exhume.attacks.gates.problem import RowProblem
-from exhume.attacks.gates.rows import minimise_weighted_norm
-from exhume.attacks.gates.rules import Strategy
 from exhume.attacks.gates.zeros import off_probability
+
+WIDTHS = (0.3, 0.01)
+"""Size below which an entry counts as zero, falling from the first value to the second in the course of a search."""
+SHARPNESS, FIRST_SHARPNESS = 8.0, 3.0
+"""Factors on the margins of a candidate, in root mean squares, and of a starting point, which is trusted less."""
+RIDGE = 0.3
+"""Penalty on squared coordinates when an input is fitted to the zeros of a row."""
 
 Tick = Callable[[], None]
 """Called between steps; may raise to stop the work."""
@@ -38,15 +43,14 @@ def search_rows(
     problem: RowProblem,
     starts: Float[Tensor, "candidate value"],
     directions: Float[Tensor, "value free"],
-    strategy: Strategy,
     tick: Tick = no_tick,
-) -> tuple[Float[Tensor, "candidate rank"], Float[Tensor, "candidate value"]]:
+) -> Float[Tensor, "candidate rank"]:
     """Search from ``starts`` for rows of single inputs that lie in the span of ``directions``.
 
     ``tick`` is called in every iteration.
 
     Returns:
-        The rows as unit vectors in coordinates of the row space, and the inputs whose gates they show.
+        The rows as unit vectors in coordinates of the row space.
     """
     features = problem.gate_weights @ directions
     free = directions.shape[1]
@@ -54,24 +58,42 @@ def search_rows(
     codes = starts @ directions
     codes = codes / codes.norm(dim=1, keepdim=True).clamp(min=1e-30) * free**0.5
     margins = codes @ features.T
-    on = ever_on(strategy.first_sharpness * margins / margins.pow(2).mean(dim=1, keepdim=True).sqrt())
+    on = ever_on(FIRST_SHARPNESS * margins / margins.pow(2).mean(dim=1, keepdim=True).sqrt())
     rows = predict_rows(problem, problem.orient(codes @ directions.T))
-    for iteration in range(strategy.iterations):
+    iterations = problem.search.iterations
+    for iteration in range(iterations):
         tick()
-        progress = iteration / max(1, strategy.iterations - 1)
-        width = strategy.widths[0] * (strategy.widths[1] / strategy.widths[0]) ** progress
+        progress = iteration / max(1, iterations - 1)
+        width = WIDTHS[0] * (WIDTHS[1] / WIDTHS[0]) ** progress
         width_each = (3.0 * problem.noise_width(rows)).clamp(min=width)[:, None]
-        if 0 < iteration <= strategy.steered:
+        if 0 < iteration <= problem.search.steered:
             rows = predict_rows(problem, problem.orient(codes @ directions.T))
-        inverse = strategy.first_inverse_iterations if iteration == 0 else strategy.inverse_iterations
-        for step in range(strategy.row_steps):
+        for step in range(3):
             by_gates_alone = iteration == 0 and step == 0
             weights = (1 - on) if by_gates_alone else _off_weights(problem.normalise(rows), on, width_each)
-            rows = minimise_weighted_norm(problem, rows, weights * problem.informative, inverse)
+            rows = minimise_weighted_norm(problem, rows, weights * problem.informative, 1)
         off = off_probability(problem.normalise(rows), 0.5, width_each)
-        codes = fit_halfspaces(features, (1 - off) * problem.informative, codes, strategy.ridge)
-        on = ever_on(strategy.sharpness * (codes @ features.T))
-    return rows, codes @ directions.T
+        codes = fit_halfspaces(features, (1 - off) * problem.informative, codes, RIDGE)
+        on = ever_on(SHARPNESS * (codes @ features.T))
+    return rows
+
+
+def minimise_weighted_norm(
+    problem: RowProblem,
+    rows: Float[Tensor, "candidate rank"],
+    weights: Float[Tensor, "candidate unit"],
+    iterations: int,
+) -> Float[Tensor, "candidate rank"]:
+    """Move rows towards the unit row with the smallest weighted sum of squares, by inverse iterations."""
+    gram = weighted_gram(problem.rows, weights)
+    scale = gram.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None, None].clamp(min=1e-30)
+    gram = gram / scale + 1e-11 * torch.eye(problem.rank, dtype=gram.dtype, device=gram.device)
+    factor = torch.linalg.cholesky_ex(gram).L
+    for _ in range(iterations):
+        new = torch.cholesky_solve(rows[..., None], factor)[..., 0]
+        new = new / new.norm(dim=1, keepdim=True)
+        rows = torch.where(new.isfinite().all(dim=1, keepdim=True), new, rows)  # a singular matrix changes nothing
+    return rows
 
 
 def predict_rows(problem: RowProblem, inputs: Float[Tensor, "candidate value"]) -> Float[Tensor, "candidate rank"]:
@@ -90,7 +112,7 @@ def predict_rows(problem: RowProblem, inputs: Float[Tensor, "candidate value"]) 
     inside = predictions @ problem.rows.T
     gram = predictions @ predictions.mT
     ridge = 1e-6 * torch.eye(gram.shape[1], dtype=gram.dtype, device=gram.device)
-    factor = torch.linalg.cholesky(gram + ridge)
+    factor = torch.linalg.cholesky_ex(gram + ridge).L
     whitened = torch.linalg.solve_triangular(factor, inside, upper=False)
     leading = torch.linalg.eigh(whitened @ whitened.mT).eigenvectors[:, :, -1:]
     rows: Tensor = (leading.mT @ whitened)[:, 0]

@@ -1,8 +1,8 @@
 """Bounds on the chance that zeros and agreement of a row are accidents.
 
-Two nulls: a generic vector of the row space has no more zeros than can be forced, and zeros that are unrelated to the
-weights agree with the gates of an input by chance only. Under the second null the chance that *any* input of the
-remaining freedom agrees as well is bounded by the number of halfspace patterns (Cover 1965).
+Two nulls: a generic vector of the row space has no more zeros than can be forced, and zeros that are unrelated to an
+input lie where it is off by chance only. Under the second null the chance that *any* input of the remaining freedom
+does as well is bounded by the number of halfspace patterns (Cover 1965).
 """
 
 import math
@@ -24,28 +24,34 @@ def log_p_generic(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float
     Any ``rank - 1`` zeros can be forced. Each further one is a coincidence, whose probability is estimated from the
     entries just above the zeros. The union bound accounts for the choice of the forced ones.
     """
+    forced = min(problem.rank - 1, problem.units)
+    choices = gammaln(problem.units + 1) - gammaln(forced + 1) - gammaln(problem.units - forced + 1)
+    return (log_p_zeros(problem, rows) + float(choices)).clamp(max=0.0)
+
+
+def log_p_zeros(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float[Tensor, " row"]:
+    """Return the log probability that a vector with ``rank - 1`` forced zeros has as many zeros as each row."""
     entries = classify_entries(problem, rows)
     zeros, nearby = entries.zero.sum(dim=1), entries.near_zero.sum(dim=1)
     chance = ((nearby + 1).double() / problem.units).clamp(max=1 - 1e-9).cpu().numpy()
     forced = min(problem.rank - 1, problem.units)
     beyond = (zeros - forced).clamp(min=0).double().cpu().numpy()
-    tail = bound_log_tail(beyond, max(problem.units - forced, 1), chance)
-    choices = gammaln(problem.units + 1) - gammaln(forced + 1) - gammaln(problem.units - forced + 1)
-    return torch.as_tensor(tail + choices, dtype=torch.float64).clamp(max=0.0)
+    return torch.as_tensor(bound_log_tail(beyond, max(problem.units - forced, 1), chance), dtype=torch.float64)
 
 
-def log_p_agreement(
-    problem: RowProblem, rows: Float[Tensor, "row rank"], agreement: Float[Tensor, " row"], free: int
+def log_p_placement(
+    problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: Float[Tensor, "row value"], free: int
 ) -> Float[Tensor, " row"]:
-    """Bound the log probability of an agreement if the zeros of a row are unrelated to the weights.
+    """Bound the log probability that the zeros of a row lie where its input is off, if they are unrelated to it.
 
-    By the union bound over all patterns that halfspaces with ``free`` free directions make before and after training.
+    An input that leaves a fraction of the units off before and after training has each unrelated zero among them with
+    this probability. By the union bound over all patterns that halfspaces with ``free`` free directions make.
     """
-    shown = classify_entries(problem, rows).nonzero
-    on = (shown * problem.informative).sum(dim=1) / problem.units
-    chance = torch.maximum(on, 1 - on).clamp(max=1 - 1e-9).cpu().numpy()
-    hits = (agreement.double() * problem.units).round().cpu().numpy()
-    tail = bound_log_tail(hits, problem.units, chance)
+    off = (torch.maximum(inputs @ problem.before.T, inputs @ problem.after.T) <= 0) & problem.informative.bool()
+    zeros = classify_entries(problem, rows).zero
+    chance = (off.sum(dim=1).double() / problem.units).clamp(1e-9, 1 - 1e-9).cpu().numpy()
+    hits, trials = ((zeros & off).sum(dim=1), zeros.sum(dim=1).clamp(min=1))
+    tail = bound_log_tail(hits.double().cpu().numpy(), trials.double().cpu().numpy(), chance)
     patterns = log_halfspace_patterns(2 * problem.units, free)
     return torch.as_tensor(tail + patterns, dtype=torch.float64).clamp(max=0.0)
 

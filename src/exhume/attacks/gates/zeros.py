@@ -59,20 +59,3 @@ def off_probability(
     narrow = (1 - on) * torch.exp(-size / width) / width
     wide = on * torch.exp(-size / typical) / typical
     return narrow / (narrow + wide + 1e-30)
-
-
-def has_zeros_within(problem: RowProblem, rows: Float[Tensor, "row rank"], own: float) -> Bool[Tensor, "row row"]:
-    """Return for which pairs all zeros of the first but a fraction ``own`` of the units are zeros of the second."""
-    zeros = find_zeros(problem, rows).to(rows)
-    counts = zeros @ (problem.informative - zeros).T
-    return (counts < own * problem.units) & ~torch.eye(len(rows), dtype=torch.bool, device=rows.device)
-
-
-def is_entangled(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Bool[Tensor, " row"]:
-    """Return which rows may be mixtures: nearly all zeros of one are zeros of another.
-
-    A mixture is zero only where both its parts are, and spoils the input read out for the other part. The rows of
-    near-duplicate inputs look the same, so neither of such a pair counts as proven.
-    """
-    pairs = has_zeros_within(problem, rows, problem.certificate.own_zeros)
-    return pairs.any(dim=0) | pairs.any(dim=1)

@@ -1,4 +1,8 @@
-"""Starting points of the search: random inputs in a span, around the mean that silent units show."""
+"""Inputs to start a search from: the changes of single units, and random inputs around the mean of all.
+
+A unit that one input alone fired has moved in the direction of this input. The less a unit moved, the fewer inputs
+fired it.
+"""
 
 import torch
 from jaxtyping import Float
@@ -6,6 +10,24 @@ from torch import Tensor
 
 from exhume.attacks.gates.halfspaces import fit_halfspaces
 from exhume.attacks.gates.problem import RowProblem
+
+SHARED_SILENCE = 0.05
+"""Fraction of silent units from which inputs are taken to share a mean."""
+START_DISTANCE = 3.0
+"""Largest distance of a random input from that mean, in units of the mean."""
+
+
+def column_seeds(problem: RowProblem) -> Float[Tensor, "informative rank"]:
+    """Return the change of each informative unit as an input, in coordinates of the basis, the smallest first.
+
+    Without a bias the sign of an input is unknown, so both signs are returned.
+    """
+    units = problem.informative.nonzero()[:, 0]
+    units = units[problem.movement[units].argsort()]
+    codes = (problem.strengths[:, None] * problem.rows[:, units]).T
+    if problem.has_bias:
+        return torch.where(codes @ problem.basis[-1][:, None] < 0, -codes, codes)
+    return torch.stack([codes, -codes], dim=1).flatten(0, 1)
 
 
 def draw_starts(
@@ -22,10 +44,10 @@ def draw_starts(
     """
     noise = torch.randn(count, directions.shape[1], generator=generator, dtype=torch.float64).to(directions.device)
     spread = torch.rand(count, 1, generator=generator, dtype=torch.float64).square()
-    distance = problem.search.start_distance * spread.to(directions.device)
+    distance = START_DISTANCE * spread.to(directions.device)
     evenness = (torch.arange(count, device=directions.device) % 3)[:, None] / 2
     inputs = problem.orient((noise * strengths ** (1 - evenness)) @ directions.T)
-    if float(problem.silent.mean()) < problem.search.shared_silence:
+    if float(problem.silent.mean()) < SHARED_SILENCE:
         return inputs
     mean = find_common_input(problem, directions)
     size = (inputs @ problem.gate_weights.T).norm(dim=1, keepdim=True) / (mean @ problem.gate_weights.T).norm()

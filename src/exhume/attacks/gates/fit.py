@@ -1,0 +1,70 @@
+"""Fit to the zeros of a row the input whose gates explain them."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from exhume.attacks.gates.problem import RowProblem
+from exhume.attacks.gates.zeros import find_zeros
+
+NUMBERS_AT_ONCE = 2**25
+
+
+def fit_codes(
+    problem: RowProblem, rows: Float[Tensor, "row rank"], steps: int = 6, ridge: float = 1e-2
+) -> Float[Tensor, "row rank"]:
+    """Fit an input to the zeros of each row: off at both ends where the row is zero, on at one end elsewhere.
+
+    Logistic regression on the gates, both classes weighed alike, from a least-squares start by Newton steps. At which
+    end a unit is on is decided by the current margins.
+    """
+    size = max(1, NUMBERS_AT_ONCE // problem.features.numel())
+    parts = [_fit(problem, zeros, steps, ridge) for zeros in torch.split(find_zeros(problem, rows), size)]
+    return orient_codes(problem, rows, torch.cat(parts)) if parts else rows
+
+
+def _fit(problem: RowProblem, zeros: Bool[Tensor, "row unit"], steps: int, ridge: float) -> Tensor:
+    features, identity = problem.features, torch.eye(problem.rank).to(problem.rows)
+    is_zero, is_nonzero = zeros.to(features), (~zeros).to(features) * problem.informative
+    weights = is_zero / is_zero.sum(dim=1, keepdim=True).clamp(min=1)
+    weights = weights + is_nonzero / is_nonzero.sum(dim=1, keepdim=True).clamp(min=1)
+    weights = (0.5 * problem.units * weights).repeat(1, 2)
+    labels = is_nonzero.repeat(1, 2)
+    gram = (features.T * weights[:, None, :]) @ features
+    penalty = ridge * gram.diagonal(dim1=1, dim2=2).mean(dim=1).clamp(min=1e-150)[:, None, None] * identity
+    codes: Tensor = torch.linalg.solve(gram + penalty, ((2 * labels - 1) * weights @ features)[..., None])[..., 0]
+    margins = (codes @ features.T).abs()
+    codes = codes * (2 * weights.sum(dim=1) / (margins * weights).sum(dim=1).clamp(min=1e-300))[:, None]
+    for _ in range(steps):
+        margins = codes @ features.T
+        before, after = margins.chunk(2, dim=1)
+        at_start = torch.sigmoid(2 * (before - after))
+        share = torch.where(labels > 0, torch.cat([at_start, 1 - at_start], dim=1), 1.0) * weights
+        on = torch.sigmoid(margins)
+        slope = (share * (on - labels)) @ features + 1e-2 * codes
+        curvature = (share * on * (1 - on)).clamp(min=1e-3)
+        hessian = (features.T * curvature[:, None, :]) @ features + 1e-2 * identity
+        step = torch.linalg.solve(hessian, slope[..., None])[..., 0]
+        longest = 3 * codes.norm(dim=1, keepdim=True) / step.norm(dim=1, keepdim=True).clamp(min=1e-12)
+        codes = codes - step * longest.clamp(max=1)
+    return codes
+
+
+def orient_codes(
+    problem: RowProblem, rows: Float[Tensor, "row rank"], codes: Float[Tensor, "row rank"]
+) -> Float[Tensor, "row rank"]:
+    """Choose the sign of inputs: by their constant, or without a bias so that they are off where their row is zero."""
+    if problem.has_bias:
+        sign = codes @ problem.basis[-1]
+    else:
+        both = find_zeros(problem, rows).repeat(1, 2)
+        sign = -((codes @ problem.features.T) * both).sum(dim=1)
+    return torch.where(sign[:, None] < 0, -codes, codes)
+
+
+def count_contradictions(
+    problem: RowProblem, rows: Float[Tensor, "row rank"], codes: Float[Tensor, "row rank"]
+) -> Float[Tensor, " row"]:
+    """Count the units on which a row is zero although its input turns them on before or after training."""
+    before, after = (codes @ gate.T for gate in problem.gates)
+    return (find_zeros(problem, rows) & ((before > 0) | (after > 0))).sum(dim=1).to(rows)

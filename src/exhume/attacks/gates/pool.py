@@ -1,0 +1,68 @@
+"""A pool of candidate rows, and the basis of the row space that they make.
+
+A true row has more zeros than the mixtures that contain it. So the true rows are a basis of maximal weight, where the
+weight of a row is its number of zeros beyond chance, and a greedy choice finds it (a matroid).
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from exhume.attacks.gates.fit import count_contradictions, fit_codes
+from exhume.attacks.gates.problem import RowProblem
+from exhume.attacks.gates.rows import drop_repeats, polish
+from exhume.attacks.gates.significance import log_p_zeros
+from exhume.attacks.gates.zeros import count_evidence, find_zeros
+
+POOL_SIZE = 8
+"""Rows that are kept in the pool, per dimension of the row space, besides its basis."""
+
+
+def add_to_pool(
+    problem: RowProblem,
+    pool: Float[Tensor, "row rank"],
+    weights: Float[Tensor, " row"],
+    rows: Float[Tensor, "new rank"],
+    limit: float,
+) -> tuple[Float[Tensor, "merged rank"], Float[Tensor, " merged"]]:
+    """Add rows that chance does not explain and whose zeros some input explains; return the pool, the best first."""
+    rules = problem.search
+    rows = rows[rows.isfinite().all(dim=1)]
+    if len(rows):
+        rows = polish(problem, rows)
+        rows = rows[log_p_zeros(problem, rows).to(rows.device) < limit]
+        rows = rows[((rows @ pool.T).abs() < rules.same_cosine).all(dim=1)]
+        rows = drop_repeats(rows[count_evidence(problem, rows).argsort(descending=True)], rules.same_cosine)
+    if len(rows):
+        against = count_contradictions(problem, rows, fit_codes(problem, rows))
+        is_explained = against <= rules.largest_contradiction * find_zeros(problem, rows).sum(dim=1)
+        new = (count_evidence(problem, rows) - against)[is_explained]
+        pool, weights = torch.cat([pool, rows[is_explained]]), torch.cat([weights, new])
+    order = weights.argsort(descending=True, stable=True)
+    pool, weights = pool[order], weights[order]
+    same = torch.tril((pool @ pool.T).abs() > rules.same_cosine, -1).any(dim=1)
+    pool, weights = pool[~same], weights[~same]
+    kept = torch.arange(len(pool), device=pool.device) < POOL_SIZE * problem.rank
+    kept[_independent(problem, pool)] = True
+    return pool[kept], weights[kept]
+
+
+def heaviest_basis(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float[Tensor, "kept rank"]:
+    """Choose independent rows; ``rows`` has the heaviest first."""
+    return rows[_independent(problem, rows)]
+
+
+def _independent(problem: RowProblem, rows: Tensor) -> list[int]:
+    """Return which rows are not spanned by rows before them."""
+    kept: list[int] = []
+    basis, rest = rows[:0], rows.clone()
+    for index in range(len(rows)):
+        if len(kept) == rows.shape[1]:
+            break
+        if float(rest[index].norm()) > problem.search.independence:
+            direction = rest[index] - (rest[index] @ basis.T) @ basis
+            direction = direction / direction.norm()
+            basis = torch.cat([basis, direction[None]])
+            rest = rest - (rest @ direction)[:, None] * direction
+            kept.append(index)
+    return kept

@@ -1,0 +1,50 @@
+"""Seeds: changes of single units contain inputs; random ones lie in their span, around the mean that silence shows."""
+
+import torch
+
+from exhume.attacks.gates.seeds import column_seeds, draw_starts, find_common_input
+from exhume.models.mlp import MLP
+from tests.attacks.gates.victims import draw, made_problem, problem_of, solved_problem, view_of, with_constant
+
+
+class TestColumnSeeds:
+    def test_inputs_that_fired_a_unit_alone_are_among_them_exactly(self):
+        problem, rows, inputs = made_problem(count=4)
+        fired = problem.normalise(rows).abs() > 1e-3
+        alone = (fired & (fired.sum(dim=0) == 1)).any(dim=1)
+        assert bool(alone.all())
+        seeds = column_seeds(problem) @ problem.basis.T
+        # Not up to sign: the constant orients them.
+        best = torch.cosine_similarity(seeds[:, None], inputs[None], dim=2).amax(dim=0)
+        assert float(best.min()) > 1 - 1e-9
+
+    def test_there_is_one_per_informative_unit_and_the_smallest_comes_first(self):
+        problem, _, _ = solved_problem()
+        seeds = column_seeds(problem)
+        assert seeds.shape == (problem.units, problem.rank)
+        sizes = seeds.norm(dim=1)
+        assert bool((sizes.diff() >= -1e-12).all())
+
+    def test_without_a_bias_both_signs_are_there(self):
+        problem, _, _ = made_problem(has_bias=False)
+        seeds = column_seeds(problem)
+        assert len(seeds) == 2 * problem.units
+        assert torch.equal(seeds[::2], -seeds[1::2])
+
+
+def test_starts_lie_in_the_span_and_repeat_by_seed():
+    problem = solved_problem(512).problem
+    directions, strengths = problem.basis[:, :5], problem.strengths[:5]
+    one, two = (draw_starts(problem, directions, strengths, 24, torch.Generator().manual_seed(3)) for _ in range(2))
+    assert torch.equal(one, two)
+    torch.testing.assert_close(one @ directions @ directions.T, one)
+    assert bool((one[:, -1] >= 0).all())
+
+
+def test_silent_units_show_the_mean_of_uncentred_inputs():
+    data = draw("faces", size=16, centre=False)
+    view = view_of(data, MLP(width=512, parameterisation="torch"))
+    problem = problem_of(view)
+    mean = with_constant(view, data.train.inputs).mean(dim=0, keepdim=True)
+    assert float(problem.silent.mean()) > 0.05
+    assert float(torch.cosine_similarity(find_common_input(problem, problem.basis), mean)) > 0.8
