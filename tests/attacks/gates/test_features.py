@@ -32,10 +32,9 @@ def test_one_gradient_of_a_convolutional_network_gives_certified_images() -> Non
 def test_features_stay_where_no_input_is_determined_and_can_be_evaluated() -> None:
     data = draw(size=6)
     torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Conv2d(1, 2, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(18, 128), nn.ReLU(), nn.Linear(128, 2)
-    )
-    view = gradient_view(model, data)
+    trunk = (nn.Conv2d(1, 2, 3, stride=2), nn.ReLU(), nn.Flatten())
+    head = (nn.Linear(18, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 2))
+    view = gradient_view(nn.Sequential(*trunk, *head), data)
     found = BRIEF.run(view, seed=0, device="cpu")
     assert found.inputs.shape[1:] == (18,)
     assert "determined" not in found.diagnostics["preimages"]
