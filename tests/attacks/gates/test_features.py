@@ -32,16 +32,16 @@ def test_one_gradient_of_a_convolutional_network_gives_certified_images() -> Non
 def test_features_stay_where_no_input_is_determined_and_can_be_evaluated() -> None:
     data = draw(size=6)
     torch.manual_seed(0)
-    trunk = (nn.Conv2d(1, 2, 3, stride=2), nn.ReLU(), nn.Flatten())
-    head = (nn.Linear(18, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 2))
+    trunk = (nn.Conv2d(1, 3, 3, stride=2), nn.ReLU(), nn.Flatten())
+    head = (nn.Linear(27, 192), nn.ReLU(), nn.Linear(192, 64), nn.ReLU(), nn.Linear(64, 2))
     view = gradient_view(nn.Sequential(*trunk, *head), data)
     found = BRIEF.run(view, seed=0, device="cpu")
-    assert found.inputs.shape[1:] == (18,)
+    assert found.inputs.shape[1:] == (27,)
     assert "determined" not in found.diagnostics["preimages"]
     features = trunk_of(view, clues_of(view).require_gate_layers()[0])(data.to_model(data.train.inputs))
     distances = torch.cdist(found.inputs, features).amin(dim=1)
     assert bool((distances[found.certified] < 0.02 * features.max()).all())
-    assert evaluate(found, data, victim=view).train.examples.shape == (6, 18)
+    assert evaluate(found, data, victim=view).train.examples.shape == (6, 27)
 
 
 def test_an_optimiser_state_of_moving_features_certifies_nothing() -> None:
