@@ -21,7 +21,7 @@ from exhume.clues.clues import clues_of
 from exhume.clues.first_layer import FirstLayer, backward_signals
 from exhume.clues.subspace import InputSubspace
 from exhume.core.json_values import to_json_value
-from exhume.core.run_context import STOPS, RunContext
+from exhume.core.run_context import STOPS, OutOfTime, RunContext
 from exhume.core.settings import settings
 from exhume.core.text import count_noun
 from exhume.records import AttackerView, Outcome, Reconstruction
@@ -82,10 +82,13 @@ class GateCertificate(Attack):
             try:
                 search.tick()
                 search.run_round()
-            except STOPS:  # this round is lost, and nothing before it
+            except STOPS as stop:  # this round is lost, and nothing before it
                 if saved is not None and before[0]["rounds"]:
                     saved.save(*before)
-                raise
+                if not (isinstance(stop, OutOfTime) and stop.wraps_up):
+                    raise
+                search.unpack(*before)
+                break
             if saved is not None and saved.is_due():
                 saved.save(*search.pack())
         context.progress("recover", len(search.found), problem.rank, "certify")

@@ -58,30 +58,36 @@ def _robust_normals(
 ) -> Float[Tensor, "candidate rank"]:
     """Find the unit vectors that are orthogonal to as many of the chosen units as possible."""
     columns = problem.directions.T[units] * valid[..., None]
-    rows: Tensor = torch.linalg.eigh(columns.mT @ columns).eigenvectors[:, :, 0]
-    identity = torch.eye(problem.rank, dtype=rows.dtype, device=rows.device)
+    alike = torch.full((len(units), problem.rank), problem.rank**-0.5).to(columns)
+    rows = _towards_lowest(columns.mT @ columns, alike, iterations=12)
     for width in WIDTHS:
         for _ in range(2):
             residuals = (columns @ rows[..., None])[..., 0]
             weighted = columns * (1 / (residuals.square() + width**2))[..., None]
-            gram = weighted.mT @ columns
-            gram = gram / gram.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None, None].clamp(min=1e-300)
-            factor = torch.linalg.cholesky_ex(gram + 1e-13 * identity).L
-            for _ in range(2):
-                new = torch.cholesky_solve(rows[..., None], factor)[..., 0]
-                new = new / new.norm(dim=1, keepdim=True)
-                rows = torch.where(new.isfinite().all(dim=1, keepdim=True), new, rows)
+            rows = _towards_lowest(weighted.mT @ columns, rows, iterations=2)
+    return rows
+
+
+def _towards_lowest(
+    grams: Float[Tensor, "row rank rank"], rows: Float[Tensor, "row rank"], iterations: int
+) -> Float[Tensor, "row rank"]:
+    """Move rows towards the eigenvectors of the lowest eigenvalues, by inverse iterations."""
+    grams = grams / grams.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None, None].clamp(min=1e-300)
+    factor = torch.linalg.cholesky_ex(grams + 1e-13 * torch.eye(grams.shape[1]).to(grams)).L
+    for _ in range(iterations):
+        new = torch.cholesky_solve(rows[..., None], factor)[..., 0]
+        new = new / new.norm(dim=1, keepdim=True)
+        rows = torch.where(new.isfinite().all(dim=1, keepdim=True), new, rows)  # a singular matrix changes nothing
     return rows
 
 
 def polish(problem: RowProblem, rows: Float[Tensor, "row rank"], rounds: int = 2) -> Float[Tensor, "row rank"]:
     """Bring rows to the precision of the weights: least squares over their own zeros."""
+    size = max(1, NUMBERS_AT_ONCE // problem.rows.numel())
     for _ in range(rounds):
-        size = max(1, NUMBERS_AT_ONCE // problem.rows.numel())
-        parts = [
-            (problem.rows * part[:, None, :]) @ problem.rows.T for part in torch.split(find_zeros(problem, rows), size)
-        ]
-        rows = torch.linalg.eigh(torch.cat(parts)).eigenvectors[:, :, 0] if parts else rows
+        parts = torch.split(find_zeros(problem, rows), size)
+        grams = [(problem.rows * part[:, None, :]) @ problem.rows.T for part in parts]
+        rows = _towards_lowest(torch.cat(grams), rows, iterations=4) if len(rows) else rows
     return rows
 
 
