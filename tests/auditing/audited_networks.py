@@ -39,11 +39,11 @@ def trained(optimiser: str = "sgd", size: int = 8) -> AttackerView:
 
 @cache
 def trained_above_frozen_features() -> AttackerView:
-    """Train the upper layers of a network whose first layer stays as it was."""
+    """Train the upper layers of a network whose first layer stays as it was, and does not determine its inputs."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = nn.Sequential(
-            nn.Flatten(), nn.Linear(64, 100), nn.Tanh(), nn.Linear(100, 256), nn.ReLU(), nn.Linear(256, 2)
+            nn.Flatten(), nn.Linear(64, 48), nn.Tanh(), nn.Linear(48, 256), nn.ReLU(), nn.Linear(256, 2)
         )
     upper = [*model[3].parameters(), *model[5].parameters()]
     return train_by_hand(model, digits(), torch.optim.SGD(upper, 0.1))

@@ -124,7 +124,7 @@ def test_frozen_features_are_named_as_such():
     view = started(model, frozen=("1.weight", "1.bias"))
     one = of(view)
     assert one.applies is Applicability.WITH_CAVEATS
-    assert "frozen features" in " ".join(one.reasons)
+    assert "reads features" in " ".join(one.reasons)
 
 
 def test_few_units_per_example_are_a_caveat():

@@ -56,7 +56,9 @@ def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[...,
 
 
 def snapshot(folder: Path) -> dict[str, bytes | None]:
-    return {str(path): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+    """Return what a folder holds, but for the byte code that Python keeps beside imported modules."""
+    paths = (path for path in folder.rglob("*") if "__pycache__" not in path.parts)
+    return {str(path): path.read_bytes() if path.is_file() else None for path in paths}
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ def count_noun(count: int, noun: str) -> str:
 def format_duration(seconds: float) -> str:
     """Return a duration in its natural unit.
 
-    >>> format_duration(42), format_duration(1_700), format_duration(9_000)
+    >>> format_duration(42.0), format_duration(1_700.0), format_duration(9_000.0)
     ('42 seconds', '28 minutes', '2.5 hours')
     """
     if seconds < 90:

@@ -38,8 +38,9 @@ class TestPool:
         problem, rows, _ = made_problem()
         pool, weights = fill(problem, torch.cat([rows, mix_rows(rows)]))
         again, after = add_to_pool(problem, pool, weights, pool, LIMIT)
-        assert torch.equal(after, weights)
-        assert float((again * pool).sum(dim=1).abs().min()) > 1 - 1e-9
+        # A second polishing may move a mixture, whose zeros do not determine it.
+        assert torch.equal(after[: len(rows)], weights[: len(rows)])
+        assert float((again[: len(rows)] * pool[: len(rows)]).sum(dim=1).abs().min()) > 1 - 1e-9
 
     def test_rows_that_no_input_explains_stay_out(self):
         problem, rows, _ = made_problem(is_ratio_shared=True, seed=1)

@@ -52,8 +52,8 @@ def cross_product(vectors: Float[Tensor, "set less dimension"]) -> Float[Tensor,
 
     Its entries are the determinants that a dimension leaves, with alternating signs.
 
-    >>> cross_product(torch.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]))
-    tensor([[0., 0., 1.]])
+    >>> cross_product(torch.tensor([[[0.0, 3.0, 0.0], [0.0, 0.0, 1.0]]])).abs()
+    tensor([[1., 0., 0.]])
     """
     dimensions = range(vectors.shape[2])
     minors = [vectors[:, :, [other for other in dimensions if other != left]] for left in dimensions]

@@ -9,6 +9,7 @@ rows, and the rows that fit together best are chosen (:mod:`exhume.attacks.gates
 
 import copy
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,7 +59,7 @@ class RowSearch:
     rounds: int = 0
     columns: int = 0
     """Number of units whose change has served as an input."""
-    score: float = -math.inf
+    score: float = -sys.float_info.max
     """How well the rows fit together, once they are complete."""
     is_settled: bool = False
     """Whether all rows are found and none may be mixed into another."""
@@ -105,7 +106,7 @@ class RowSearch:
         if 0 < missing <= self.problem.rank // (4 if is_slow else 8) or (is_slow and missing == 1):
             self._guess_missing()
         if self.is_complete:
-            self.idle, self.score = 0, joint_score(self.problem, self.found)
+            self.idle, self.score = 0, max(joint_score(self.problem, self.found), -sys.float_info.max)
 
     def _count(self, missing: int) -> int:
         wanted = max(self.problem.search.seeds, 3 * missing)
