@@ -8,6 +8,7 @@ from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.zeros import find_zeros
 
 NUMBERS_AT_ONCE = 2**25
+"""Largest number of values in an intermediate product: a quarter of a gigabyte in float64."""
 
 
 def fit_codes(

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from exhume.attacks.gates.halfspaces import weighted_gram
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.silence import rank_silence
 from exhume.attacks.gates.zeros import find_zeros
@@ -19,6 +20,8 @@ from exhume.core.suppression import suppress_neighbours
 NUMBERS_AT_ONCE = 2**25
 """Largest number of values in an intermediate product: a quarter of a gigabyte in float64."""
 WIDTHS = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0001)
+"""Residuals beyond which a unit loses its say, for units of norm one; falling, so that the many decide first. With four
+or five of them, 29 to 33 of 40 faces come from their true inputs instead of 37."""
 
 
 def rows_of_inputs(
@@ -83,11 +86,9 @@ def _towards_lowest(
 
 def polish(problem: RowProblem, rows: Float[Tensor, "row rank"], rounds: int = 2) -> Float[Tensor, "row rank"]:
     """Bring rows to the precision of the weights: least squares over their own zeros."""
-    size = max(1, NUMBERS_AT_ONCE // problem.rows.numel())
-    for _ in range(rounds):
-        parts = torch.split(find_zeros(problem, rows), size)
-        grams = [(problem.rows * part[:, None, :]) @ problem.rows.T for part in parts]
-        rows = _towards_lowest(torch.cat(grams), rows, iterations=4) if len(rows) else rows
+    for _ in range(rounds if len(rows) else 0):
+        zeros = find_zeros(problem, rows).to(rows)
+        rows = _towards_lowest(weighted_gram(problem.rows, zeros), rows, iterations=4)
     return rows
 
 
