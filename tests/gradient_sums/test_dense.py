@@ -138,6 +138,20 @@ def test_runs_that_share_weights_are_each_as_alone(architecture, sharpness):
 
 
 @every_architecture
+def test_each_run_has_its_own_sharpness(architecture):
+    sums, target = sums_and_target(view_of(build(**architecture)))
+    inputs, duals, sharp = random(3, 4, 6), random(2, 3, 4, 2, seed=1), torch.tensor([1.0, 5.0, 90.0], dtype=DOUBLE)
+
+    def alone(run):
+        return sums.squared_residual(target, inputs[run], duals[:, run], sharp[run])
+
+    assert_same_per_run(sums.squared_residual(target, inputs, duals, sharp), alone, 3)
+    assert_same_per_run(GradientSums.squared_residual(sums, target, inputs, duals, sharp), alone, 3)
+    outputs = torch.stack([sums.outputs(run) for run in inputs], 1)
+    torch.testing.assert_close(sums.outputs(inputs), outputs)
+
+
+@every_architecture
 def test_networks_of_one_shape_are_each_as_alone(architecture):
     each = [sums_and_target(view_of(build(seed=seed, **architecture), seed)) for seed in range(3)]
     inputs, duals = random(3, 4, 6), random(2, 3, 4, 2, seed=1)

@@ -111,12 +111,12 @@ class DenseSums(GradientSums):
         """
         return replace(self, weights=(self.weights[0] @ basis, *self.weights[1:]))
 
-    def outputs(self, inputs: Float[Tensor, "candidate value"]) -> Float[Tensor, "point candidate output"]:
+    def outputs(self, inputs: Inputs) -> Duals:
         """Return the outputs of the network at every point, with exact ReLUs."""
-        values = inputs
+        values, runs = inputs, inputs.ndim - 2
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            product = values @ weight.mT
-            pre_activations = product if bias is None else product + bias[:, None]
+            product = _multiply(values, weight.mT, runs)
+            pre_activations = product if bias is None else product + _over_candidates(bias, runs)
             is_last = layer == len(self.weights) - 1
             values = pre_activations if is_last else self.activation.exact(pre_activations)[0]
         return values
@@ -225,6 +225,7 @@ class _Passes:
     runs: int
     """Number of dimensions of runs: 0 or 1."""
     unit: Gain
+    """The sharpness: of all runs, or of each."""
     inputs: list[Tensor]
     """Per layer."""
     slopes: list[Tensor]
@@ -238,15 +239,14 @@ class _Passes:
     def through(cls, sums: DenseSums, inputs: Tensor, duals: Tensor, sharpness: Sharpness) -> "_Passes":
         last, runs = len(sums.weights) - 1, inputs.ndim - 2
         smooth = sums.activation.smooth if sharpness is not None else None
-        curve, unit = (sums.activation.exact, 1.0) if smooth is None else (smooth, sharpness)
-        assert unit is not None
+        curve, unit = (sums.activation.exact, 1.0) if smooth is None else (smooth, _over_rows(sharpness))
         layer_inputs: list[Tensor] = [unit * inputs]
         slopes: list[Tensor] = []
         slope_tangents: list[SlopeTangent | None] = []
         for weight, bias in zip(sums.weights[:last], sums.biases[:last], strict=True):
             pre_activations = _multiply(layer_inputs[-1], weight.mT, runs)
             if bias is not None:
-                pre_activations = pre_activations.add_(_over_candidates(unit * bias, runs))
+                pre_activations = pre_activations.add_(unit * _over_candidates(bias, runs))
             values, slope, slope_tangent = curve(pre_activations)
             layer_inputs.append(values)
             slopes.append(slope)
@@ -286,7 +286,7 @@ class _Passes:
                 tangent = _multiply(value_tangents[-1], weights[layer].mT, self.runs, onto=tangent)
             assert tangent is not None, "the first layer always counts"
             if own.offset is not None:
-                tangent = tangent.add_((self.unit * own.offset).unsqueeze(-2))
+                tangent = tangent.add_(self.unit * own.offset.unsqueeze(-2))
             tangents.append(tangent)
 
         adjoint: Tensor | None = None  # of the pre-activations; none at the output, which is linear
@@ -331,6 +331,12 @@ def _multiply(values: Tensor, weight: Tensor, runs: int, onto: Tensor | None = N
         return (rows @ weight).to(values.dtype)
     folded = (rows.flatten(-3, -2) @ weight).to(values.dtype)
     return folded.reshape(len(folded), *values.shape[-3:-1], -1)
+
+
+def _over_rows(sharpness: Sharpness) -> Gain:
+    """Shape a sharpness, of all runs or one per run, so that it multiplies rows."""
+    assert sharpness is not None
+    return sharpness if sharpness.ndim == 0 else sharpness[:, None, None]
 
 
 def _over_candidates(bias: Tensor, runs: int) -> Tensor:

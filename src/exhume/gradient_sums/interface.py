@@ -24,8 +24,9 @@ Targets = tuple[Tensor | LowRank, ...]
 """What sums are compared with, one per parameter; matrices may be low-rank factors."""
 Pullback = Callable[[Sums], tuple[Tensor, Tensor]]
 """From a cotangent of the sums to the gradients by inputs and by duals."""
-Sharpness = Float[Tensor, ""] | None
-"""The β of softplus(βz)/β, which replaces a ReLU because it has a second derivative; None keeps the ReLU."""
+Sharpness = Float[Tensor, ""] | Float[Tensor, " run"] | None
+"""The β of softplus(βz)/β, which replaces a ReLU because it has a second derivative; None keeps the ReLU. Runs share
+it, or each has its own."""
 Inputs = Float[Tensor, "*run candidate value"]
 Duals = Float[Tensor, "point *run candidate output"]
 AnySums = TypeVar("AnySums", bound="GradientSums")
@@ -46,7 +47,7 @@ class GradientSums(ABC):
         """Return one sum per parameter, and the pullback to flat ``inputs`` and to ``duals``."""
 
     @abstractmethod
-    def outputs(self, inputs: Float[Tensor, "candidate value"]) -> Float[Tensor, "point candidate output"]:
+    def outputs(self, inputs: Inputs) -> Duals:
         """Return the outputs of the network at every point, with exact ReLUs."""
 
     @property
@@ -99,7 +100,7 @@ class GradientSums(ABC):
             target: one per parameter; runs share it, or each has its own.
             inputs: flat inputs.
             duals: the weights of the gradients.
-            sharpness: of the smooth ReLUs.
+            sharpness: of the smooth ReLUs; runs share it, or each has its own.
             metric: symmetric; the residual ``R`` of the first sum counts as ``⟨R, R·metric⟩``.
             factors: one per parameter; each sum is multiplied by its own before it is compared.
         """

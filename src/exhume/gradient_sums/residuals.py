@@ -15,7 +15,8 @@ from torch import Tensor
 
 Rows = Float[Tensor, "point *run candidate _"]
 """Values of candidates at a layer, at every point."""
-Gain = float | Tensor
+Gain = float | Float[Tensor, ""] | Float[Tensor, "run 1 1"]
+"""A factor of all runs, or one per run."""
 
 NEGLIGIBLE = 1e-4
 """Norm that low-rank factors may leave out of a target, relative to its norm. This is 10⁻⁸ of its square, below the
@@ -173,7 +174,8 @@ def _residual_by_grams(signals: Rows, inputs: Rows, gain: Gain, target: Target, 
     signal_rows, input_rows = _stack_points(signal_factor), _stack_points(input_factor)
     input_gram = gain * product(input_rows, input_rows.mT)
     signal_gram = gain * product(signal_rows, signal_rows.mT)
-    square = (input_gram * signal_gram).sum((-2, -1)) - 2 * gain * agreement + target_square
+    of_run = gain[:, 0, 0] if isinstance(gain, Tensor) and gain.ndim > 0 else gain
+    square = (input_gram * signal_gram).sum((-2, -1)) - 2 * of_run * agreement + target_square
     return Residual(
         square.clamp(min=0),
         _subtract_from_product(forward, input_gram.to(factor_dtype), signal_rows),
@@ -198,7 +200,7 @@ def _stack_points(rows: Rows) -> Tensor:
 def add_product(total: Tensor, one: Tensor, other: Tensor, *, times: float = 1.0, in_place: bool = False) -> Tensor:
     """Return ``times·total + one @ other``, on demand in place of ``total``; factors may have a shorter dtype.
 
-    In place saves a pass over the memory of many runs; ``torch.func.vmap`` has no fast rule for it.
+    In place saves a pass over the memory of many runs.
     """
     if one.dtype != total.dtype:
         return torch.add(one @ other, total, alpha=times, out=total if in_place else None)

@@ -1,7 +1,7 @@
 """Choose how a view's gradient sums are computed, and wrap sums: in chunks of candidates, or weighted per parameter."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -42,7 +42,15 @@ class _Wrapper(GradientSums):
         """Whether the wrapped sums take coordinates of a subspace."""
         return self.whole.takes_coordinates
 
-    def outputs(self, inputs: Float[Tensor, "candidate value"]) -> Float[Tensor, "point candidate output"]:
+    def rounded(self, dtype: torch.dtype) -> GradientSums:
+        """Return the same sums with the factors of matrix products rounded to ``dtype``, where that is possible."""
+        return replace(self, whole=self.whole.rounded(dtype))
+
+    def compact(self, target: Sums, candidates: int) -> Targets:
+        """Return the target in the form in which :meth:`squared_residual` of so many candidates is cheapest."""
+        return self.whole.compact(target, candidates)
+
+    def outputs(self, inputs: Inputs) -> Duals:
         """Return the outputs of the network at every point, with exact ReLUs."""
         return self.whole.outputs(inputs)
 
@@ -58,9 +66,9 @@ class ChunkedSums(_Wrapper):
     size: int
     """Number of candidates per chunk."""
 
-    def outputs(self, inputs: Float[Tensor, "candidate value"]) -> Float[Tensor, "point candidate output"]:
+    def outputs(self, inputs: Inputs) -> Duals:
         """Return the outputs of the network at every point, with exact ReLUs."""
-        return torch.cat([self.whole.outputs(part) for part in torch.split(inputs, self.size)], 1)
+        return torch.cat([self.whole.outputs(part) for part in torch.split(inputs, self.size, -2)], -2)
 
     def __call__(self, inputs: Inputs, duals: Duals, sharpness: Sharpness = None) -> tuple[Sums, Pullback]:
         """Return one sum per parameter, and the pullback to flat ``inputs`` and to ``duals``."""

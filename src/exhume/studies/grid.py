@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from exhume.attacks.attack import Attack
-from exhume.attacks.weight_difference.weight_difference import Precision, WeightDifference
+from exhume.attacks.weight_difference.weight_difference import WeightDifference
+from exhume.optimise.precision import Precision
 from exhume.studies.study import StudyRun
 from exhume.studies.tasks import first_available
 from exhume.studies.trial import Trial

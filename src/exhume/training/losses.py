@@ -64,7 +64,9 @@ def signed_or_centred(labels: Int[Tensor, " example"], classes: int) -> Outputs:
     return functional.one_hot(labels.long(), classes).float() - 1.0 / classes
 
 
-def margin_directions(outputs: Outputs, labels: Int[Tensor, " example"]) -> Outputs:
+def margin_directions(
+    outputs: Float[Tensor, "*run example output"], labels: Int[Tensor, " example"]
+) -> Float[Tensor, "*run example output"]:
     """Return the gradient of each example's margin by its outputs.
 
     The margin is ``y·f`` for one output and ``f_y − max_{c≠y} f_c`` for several.
@@ -72,11 +74,11 @@ def margin_directions(outputs: Outputs, labels: Int[Tensor, " example"]) -> Outp
     >>> margin_directions(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([0])).tolist()
     [[1.0, -1.0, 0.0]]
     """
-    if outputs.shape[1] == 1:
-        return (2 * labels[:, None] - 1).to(outputs)
-    classes = torch.arange(outputs.shape[1], device=outputs.device)
+    if outputs.shape[-1] == 1:
+        return (2 * labels[:, None] - 1).to(outputs).expand_as(outputs)
+    classes = torch.arange(outputs.shape[-1], device=outputs.device)
     is_own = classes == labels[:, None]
-    is_rival = classes == outputs.masked_fill(is_own, -torch.inf).argmax(1)[:, None]
+    is_rival = classes == outputs.masked_fill(is_own, -torch.inf).argmax(-1, keepdim=True)
     return is_own.to(outputs) - is_rival.to(outputs)
 
 

@@ -46,6 +46,14 @@ def test_the_span_gives_the_number_of_candidates_and_the_searched_dimensions():
     assert found.diagnostics["searched_dimensions"] < everywhere.diagnostics["searched_dimensions"] == 64
 
 
+def test_chunks_of_candidates_and_of_runs_change_no_result():
+    attack = MaxMargin(trials=1, restarts=2, steps=5, edges=False, similar=1.1, precision="float64")
+    view = without_initial(classifier())
+    whole = attack.run(view, device="cpu")
+    parts = replace(attack, at_once=7, runs_at_once=1).run(view, device="cpu")
+    torch.testing.assert_close(parts.inputs, whole.inputs, rtol=0, atol=1e-6)
+
+
 def test_only_the_first_layer_counts_where_the_others_keep_their_random_start():
     for decay, alone in ((0.0, True), (3e-3, False)):
         view = without_initial(regression(decay))

@@ -26,7 +26,7 @@ def network(inputs):
 
 
 FAMILIES = {
-    "margin": MarginMultipliers(LABELS),
+    "margin": MarginMultipliers(LABELS, OUTPUTS),
     "free": FreeMultipliers(),
     "tied": TiedMultipliers(torch.nn.functional.cross_entropy, LABELS, 2.0),
 }
@@ -45,6 +45,29 @@ def test_pullbacks_are_derivatives_of_duals(family):
     )(inputs, raw)
     torch.testing.assert_close(torch.zeros_like(inputs) if by_inputs is None else by_inputs, slow_inputs)
     torch.testing.assert_close(by_raw, slow_raw)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_runs_have_the_duals_and_pullbacks_of_each(family):
+    multipliers = FAMILIES[family]
+    inputs, raw = draw(2, CANDIDATES, VALUES, seed=2), draw(2, *multipliers.shape(CANDIDATES, OUTPUTS), seed=3)
+    cotangents, floors = draw(2, CANDIDATES, OUTPUTS, seed=4), draw(2, seed=5).abs()
+    duals, pullback = multipliers.duals(network, inputs, raw)
+    _, by_raw = pullback(cotangents)
+    penalties = torch.broadcast_to(multipliers.penalty(raw, floors)[0], (2,))
+    for run in range(2):
+        own, own_pullback = multipliers.duals(network, inputs[run], raw[run])
+        torch.testing.assert_close(duals[run], own)
+        torch.testing.assert_close(by_raw[run], own_pullback(cotangents[run])[1])
+        torch.testing.assert_close(penalties[run], multipliers.penalty(raw[run], floors[run])[0])
+
+
+def test_one_output_needs_no_network():
+    def refuse(at):
+        raise AssertionError("not needed")
+
+    duals, _ = MarginMultipliers(LABELS % 2, 1).duals(refuse, draw(CANDIDATES, VALUES), draw(CANDIDATES).abs())
+    assert torch.equal(duals[:, 0] > 0, LABELS % 2 == 1)
 
 
 def test_tied_duals_are_negative_slopes_per_candidate():

@@ -46,8 +46,11 @@ def test_value_and_gradients_are_those_of_the_released_code(case):
     if case["kind"] == "regression":
         multipliers, raw = FreeMultipliers(), raw[:, None]
     else:
-        multipliers = MarginMultipliers((labels + 1) // 2 if case["kind"] == "binary" else labels)
-    problem = StationarityProblem.of(view_of(case), SearchSpace(10), multipliers, dtype=torch.float64)
+        is_binary = case["kind"] == "binary"
+        multipliers = MarginMultipliers((labels + 1) // 2 if is_binary else labels, case["outputs"])
+    # The released code sums squared violations; a problem divides them by the size of an input, which is 10.
+    settings = {"box_weight": 10.0, "dtype": torch.float64}
+    problem = StationarityProblem.of(view_of(case), SearchSpace(10), multipliers, **settings)
     problem = replace(problem, unit=1 / len(images))
     value, (to_images, to_raw) = problem.objective(
         images, raw, tensor(case["relu_alpha"]), tensor(case["min_lambda"] or 0.0)
@@ -86,7 +89,7 @@ def families(candidates, outputs):
     labels = balanced_labels(candidates, outputs, torch.device("cpu"))
     squares = torch.nn.functional.mse_loss
     return {
-        "margin": MarginMultipliers(labels),
+        "margin": MarginMultipliers(labels, outputs),
         "free": FreeMultipliers(),
         "tied": TiedMultipliers(torch.nn.functional.cross_entropy, labels, 2.0),
         "tied to squares": TiedMultipliers(squares, torch.ones(candidates, outputs, dtype=torch.float64)),
@@ -115,6 +118,35 @@ def test_gradients_are_those_of_finite_differences(view, family):
     behind = value(*(part - step * way for part, way in zip(start, along, strict=True)))
     expected = sum(float((slope * way).sum()) for slope, way in zip(slopes, along, strict=True))
     assert float((ahead - behind) / (2 * step)) == pytest.approx(expected, rel=1e-5, abs=1e-8)
+
+
+@pytest.mark.parametrize("family", ["margin", "free", "tied", "tied to squares"])
+@pytest.mark.parametrize(("view", "outputs"), [(dense_view(), 3), (dense_view(outputs=1), 1), (conv_view(), 3)])
+def test_each_run_is_as_alone_with_its_own_sharpness_and_floor(view, outputs, family):
+    if (outputs, family) == (1, "tied"):
+        pytest.skip("a cross-entropy needs two outputs")
+    multipliers = families(4, outputs)[family]
+    problem = StationarityProblem.of(view, SearchSpace(view.input_size), multipliers, dtype=torch.float64)
+    free, raw = (torch.stack([one, -0.3 * one, 2 * one.flip(0)]) for one in guesses(view, 4, outputs, multipliers))
+    sharp, floor = tensor([3.0, 40.0, 200.0]), tensor([0.1, 0.4, 0.9])
+    alone = [problem.objective(*run) for run in zip(free, raw, sharp, floor, strict=True)]
+    values, gradients = problem.objective(free, raw, sharp, floor)
+    torch.testing.assert_close(values, torch.stack([value for value, _ in alone]))
+    for together, *each in zip(gradients, *(slopes for _, slopes in alone), strict=True):
+        torch.testing.assert_close(together, torch.stack(each))
+    residuals = [problem.residual(*run) for run in zip(free, raw, sharp, strict=True)]
+    torch.testing.assert_close(problem.residual(free, raw, sharp), torch.stack(residuals))
+    chunked = replace(problem, at_once=3).objective(free, raw, sharp, floor)
+    torch.testing.assert_close(chunked, (values, gradients))
+
+
+def test_weighted_layers_round_their_products_too():
+    multipliers = families(4, 3)["margin"]
+    problem = StationarityProblem.of(dense_view(), SearchSpace(6), multipliers, upper_layers=0.5, dtype=torch.float64)
+    start = guesses(dense_view(), 4, 3, multipliers)
+    exact = problem.objective(*start, tensor(5.0), tensor(0.3))[0]
+    rounded = problem.rounded(torch.bfloat16).objective(*start, tensor(5.0), tensor(0.3))[0]
+    assert 0 < float((rounded - exact).abs() / exact) < 0.02
 
 
 @pytest.mark.parametrize("family", ["margin", "free"])

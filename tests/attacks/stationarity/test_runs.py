@@ -21,7 +21,7 @@ def pose():
     model = MLP(width=9, bias="first").build((1, 2, 3), 3, torch.Generator().manual_seed(0))
     final = {name: weight.double() for name, weight in model.state_dict().items()}
     view = AttackerView(model=model, final=final, input_shape=(1, 2, 3), bounds=(-1.0, 1.0))
-    multipliers = MarginMultipliers(balanced_labels(4, 3, torch.device("cpu")))
+    multipliers = MarginMultipliers(balanced_labels(4, 3, torch.device("cpu")), 3)
     return StationarityProblem.of(view, SearchSpace(6), multipliers, dtype=torch.float64)
 
 
@@ -37,6 +37,22 @@ def test_a_run_ends_where_it_would_end_alone():
     alone = minimise_runs(problem, (start[0][2:], start[1][2:]), knobs.take(torch.tensor([2])), steps=30)
     torch.testing.assert_close(alone.free[0], together.free[2], rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(alone.residuals[0], together.residuals[2])
+
+
+def test_runs_are_those_that_one_run_mapped_over_would_give():
+    problem, knobs, start = prepare(3)
+    together = problem.objective(*start, knobs.sharpness, knobs.floor)
+    mapped = torch.func.vmap(problem.objective)(*start, knobs.sharpness, knobs.floor)
+    torch.testing.assert_close(together, mapped)
+
+
+def test_mixed_precision_ends_near_exact_steps(monkeypatch):
+    problem, knobs, start = prepare(2)
+    exact = minimise_runs(problem, start, knobs, steps=40)
+    monkeypatch.setattr("exhume.attacks.stationarity.runs.rounds_to_bfloat16", lambda precision, device: True)
+    mixed = minimise_runs(problem, start, knobs, steps=40, precision="mixed")
+    assert not torch.equal(mixed.free, exact.free)
+    torch.testing.assert_close(mixed.residuals, exact.residuals, rtol=0.1, atol=0.02)
 
 
 def test_a_run_that_diverges_disturbs_no_other():

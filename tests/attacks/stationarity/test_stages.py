@@ -11,8 +11,8 @@ from exhume.core.run_context import RunContext
 from tests.attacks.stationarity.test_runs import RANGES, pose
 
 PLAN = SearchPlan(
-    attack="a test", ranges=RANGES, trials=4, trial_steps=5, winners=1, restarts=3, steps=50, at_once=64,
-    coarse_share=0.0,
+    attack="a test", ranges=RANGES, trials=4, trial_steps=5, winners=1, restarts=3, steps=50, runs_at_once=64,
+    precision="float32",
 )  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def test_one_trial_takes_the_middle_of_every_range():
 
 
 def test_runs_in_parts_are_the_runs_at_once():
-    whole, parts = search()[-1], search(replace(PLAN, at_once=2))[-1]
+    whole, parts = search()[-1], search(replace(PLAN, runs_at_once=2))[-1]
     torch.testing.assert_close(whole.free, parts.free, rtol=1e-9, atol=1e-12)
 
 

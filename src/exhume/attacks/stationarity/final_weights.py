@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -19,9 +19,9 @@ from exhume.clues.subspace import InputSubspace
 from exhume.core.errors import Refusal
 from exhume.core.run_context import RunContext
 from exhume.core.settings import settings
+from exhume.optimise.precision import Precision, dtype_of, precision_note
 from exhume.records import AttackerView, Outcome, Reconstruction, count_outputs
 
-Precision = Literal["float32", "tf32", "float64"]
 Weight = Annotated[float, Field(ge=0)]
 
 EXPLAINED = 0.1
@@ -55,8 +55,13 @@ class FinalWeights(Attack):
     """Runs from new starts with the winners' settings, in turn."""
     steps: PositiveInt = 1000
     """Steps per run."""
-    at_once: PositiveInt = 64
-    """Runs that share one vectorised program; fewer need less memory."""
+    runs_at_once: PositiveInt = 64
+    """Runs that share one program; fewer need less memory."""
+    at_once: PositiveInt | None = None
+    """Number of candidates per run computed at a time, so that memory does not grow with their number; None: all.
+
+    The result is the same; a step costs about half as much again.
+    """
     input_rate: Range = (0.01, 0.1)
     """Change of an input value per step, drawn between the two ends, as all ranges."""
     multiplier_rate: Range = (0.01, 0.1)
@@ -85,7 +90,9 @@ class FinalWeights(Attack):
     similar: float = 0.95
     """Least correlation of candidates of different runs that count as the same and are averaged."""
     precision: Precision = "float32"
-    """``tf32`` lets a GPU round the factors of matrix products, which is several times faster and less exact."""
+    """``tf32`` lets a GPU round the factors of matrix products, which is several times faster and less exact. ``mixed``
+    does so until the last fifth of the steps of every round; on a CPU with bfloat16 products it rounds to bfloat16, and
+    on any other CPU it is ``float32``, with a note among the diagnostics."""
 
     @abstractmethod
     def multipliers(self, view: AttackerView, candidates: int, span: InputSubspace | None) -> Multipliers:
@@ -128,6 +135,7 @@ class FinalWeights(Attack):
             "settings": [knobs.row(number) for number in range(len(knobs))],
             "searched_dimensions": problem.space.dimension,
             **({} if span is None else span.describe_size()),
+            **precision_note(self.precision, view.device),
         }
         return self._result(view, problem, runs, found, diagnostics)
 
@@ -157,7 +165,7 @@ class FinalWeights(Attack):
     def _problem(
         self, view: AttackerView, candidates: int, span: InputSubspace | None, generator: torch.Generator
     ) -> StationarityProblem:
-        dtype = torch.float64 if self.precision == "float64" else torch.float32
+        dtype = dtype_of(self.precision)
         space = SearchSpace(view.input_size)
         if span is not None and self.within_span is not False and span.layer.reads_input:
             space = SearchSpace.spanned_by(span, dtype)
@@ -175,9 +183,10 @@ class FinalWeights(Attack):
         size_per_candidate = problem.size / candidates
         return replace(
             problem,
-            box_weight=self.box_weight * size_per_candidate / view.input_size,
+            box_weight=self.box_weight * size_per_candidate,
             floor_weight=self.floor_weight * size_per_candidate,
-        )
+            at_once=self.at_once,
+        ).compacted(candidates)
 
     def _plan(self) -> SearchPlan:
         return SearchPlan(
@@ -188,8 +197,8 @@ class FinalWeights(Attack):
             winners=self.winners,
             restarts=self.restarts,
             steps=self.steps,
-            at_once=self.at_once,
-            coarse_share=1.0 if self.precision == "tf32" else 0.0,
+            runs_at_once=self.runs_at_once,
+            precision=self.precision,
         )
 
     def _result(

@@ -54,7 +54,7 @@ class MaxMargin(FinalWeights):
     def multipliers(self, view: AttackerView, candidates: int, span: InputSubspace | None) -> Multipliers:
         """Return one multiplier per candidate, with balanced labels."""
         outputs = count_outputs(view.model, view.input_shape)
-        return MarginMultipliers(balanced_labels(candidates, outputs, view.device))
+        return MarginMultipliers(balanced_labels(candidates, outputs, view.device), outputs)
 
     @property
     def natural_unit(self) -> bool:

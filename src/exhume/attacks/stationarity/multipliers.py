@@ -16,10 +16,11 @@ from torch import Tensor
 from exhume.clues.known_loss import UserLoss
 from exhume.training.losses import margin_directions
 
-Inputs = Float[Tensor, "candidate value"]
+Inputs = Float[Tensor, "*run candidate value"]
 Raw = Float[Tensor, "..."]
 """The variables that are optimised in place of duals."""
-Duals = Float[Tensor, "candidate output"]
+Duals = Float[Tensor, "*run candidate output"]
+Floor = Float[Tensor, "*run"]
 Network = Callable[[Tensor], Tensor]
 """Map inputs to outputs, one row per candidate."""
 Pullback = Callable[[Tensor], tuple[Tensor | None, Tensor]]
@@ -28,7 +29,7 @@ Pullback = Callable[[Tensor], tuple[Tensor | None, Tensor]]
 
 @runtime_checkable
 class Multipliers(Protocol):
-    """A family of duals."""
+    """A family of duals. All variables may have a first dimension of runs."""
 
     def shape(self, candidates: int, outputs: int) -> tuple[int, ...]:
         """Return the shape of the raw variables."""
@@ -38,7 +39,7 @@ class Multipliers(Protocol):
         """Return the duals of every candidate and their pullback."""
         ...
 
-    def penalty(self, raw: Raw, floor: Float[Tensor, ""]) -> tuple[Float[Tensor, ""], Raw]:
+    def penalty(self, raw: Raw, floor: Floor) -> tuple[Float[Tensor, "..."], Raw]:
         """Return the penalty on infeasible multipliers and its gradient."""
         ...
 
@@ -50,7 +51,7 @@ class Multipliers(Protocol):
 class _Unconstrained:
     """Multipliers whose every value is feasible."""
 
-    def penalty(self, raw: Raw, floor: Float[Tensor, ""]) -> tuple[Float[Tensor, ""], Raw]:
+    def penalty(self, raw: Raw, floor: Floor) -> tuple[Float[Tensor, "..."], Raw]:
         """Return zero and a zero gradient."""
         return raw.new_zeros(()), torch.zeros_like(raw)
 
@@ -65,6 +66,8 @@ class MarginMultipliers:
 
     labels: Int[Tensor, " candidate"]
     """Class indices; with one output, 0 stands for −1 and 1 for +1."""
+    outputs: int
+    """Number of outputs of the network."""
 
     def shape(self, candidates: int, outputs: int) -> tuple[int, ...]:
         """Return the shape of one multiplier per candidate."""
@@ -72,13 +75,16 @@ class MarginMultipliers:
 
     def duals(self, network: Network, inputs: Inputs, raw: Raw) -> tuple[Duals, Pullback]:
         """Return ``λ`` times the gradient of each margin by the outputs; the runner-up class counts as constant."""
-        directions = margin_directions(network(inputs), self.labels)
-        return raw[:, None] * directions, lambda gradient: (None, (gradient * directions).sum(-1))
+        if self.outputs == 1:  # the direction is the label, so that the network need not be computed
+            directions = margin_directions(raw.new_zeros(len(self.labels), 1), self.labels)
+        else:
+            directions = margin_directions(network(inputs), self.labels)
+        return raw[..., None] * directions, lambda gradient: (None, (gradient * directions).sum(-1))
 
-    def penalty(self, raw: Raw, floor: Float[Tensor, ""]) -> tuple[Float[Tensor, ""], Raw]:
+    def penalty(self, raw: Raw, floor: Floor) -> tuple[Float[Tensor, "..."], Raw]:
         """Return the sum of squared shortfalls from the floor, and its gradient."""
-        shortfall = (floor - raw).relu()
-        return shortfall.square().sum(), -2 * shortfall
+        shortfall = (floor[..., None] - raw).relu()
+        return shortfall.square().sum(-1), -2 * shortfall
 
     def draw(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """Draw uniformly from 0 to 1."""
@@ -123,14 +129,17 @@ class TiedMultipliers(_Unconstrained):
         """Return the negative derivatives of the loss at the candidates, which change as the candidates move."""
 
         def negative_slopes(at: Tensor) -> Tensor:
-            slopes: Tensor = -len(at) * torch.func.grad(self.loss)(network(at), self.targets)
+            slope = torch.func.grad(self.loss)
+            if at.ndim == 3:  # a loss takes the outputs of one run
+                slope = torch.func.vmap(slope, in_dims=(0, None))
+            slopes: Tensor = -at.shape[-2] * slope(network(at), self.targets)
             return slopes
 
         slopes, pull = torch.func.vjp(negative_slopes, inputs)[:2]
-        strength = self.strength * raw.exp()
+        strength = self.strength * raw.exp()[..., None]
         return strength * slopes, lambda gradient: (
             pull(strength * gradient)[0],
-            (strength * gradient * slopes).sum()[None],
+            (strength * gradient * slopes).sum((-2, -1))[..., None],
         )
 
     def draw(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:

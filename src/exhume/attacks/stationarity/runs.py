@@ -1,4 +1,4 @@
-"""Runs of one problem side by side, each with its own settings, in one vectorised program."""
+"""Runs of one problem side by side, each with its own settings, in one program."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -13,6 +13,8 @@ from exhume.attacks.stationarity.problem import StationarityProblem
 from exhume.core.checkpoint import Checkpoint
 from exhume.core.progress import Progress, no_progress
 from exhume.optimise import Adam, Minimum, Variables, minimise_together
+from exhume.optimise.precision import Precision, coarse_share, rounds_to_bfloat16
+from exhume.optimise.runs import RunsObjective
 from exhume.records import Outcome
 
 
@@ -107,7 +109,7 @@ def minimise_runs(
     knobs: Knobs,
     *,
     steps: int,
-    coarse_share: float = 0.0,
+    precision: Precision = "float32",
     progress: Progress = no_progress,
     stage: str = "search",
     checkpoint: Checkpoint | None = None,
@@ -115,30 +117,34 @@ def minimise_runs(
     """Minimise the objective from every start at once, each run with its own knobs."""
     like, candidates = start[0], start[0].shape[1]
     sharpness, floor = knobs.sharpness.to(like), knobs.floor.to(like)
-    evaluate = torch.func.vmap(problem.objective)
     scale = problem.size
 
-    def objective(variables: Variables, elapsed: Float[Tensor, ""]) -> tuple[Float[Tensor, " run"], Variables]:
-        free, raw = variables
-        values, gradients = evaluate(free, raw, sharpness, floor)
-        return values / scale, tuple(candidates / scale * gradient for gradient in gradients)
+    def objective_of(posed: StationarityProblem) -> RunsObjective:
+        def objective(variables: Variables, elapsed: Float[Tensor, ""]) -> tuple[Float[Tensor, " run"], Variables]:
+            free, raw = variables
+            values, gradients = posed.objective(free, raw, sharpness, floor)
+            return values / scale, tuple(candidates / scale * gradient for gradient in gradients)
 
+        return objective
+
+    rounds = rounds_to_bfloat16(precision, like.device)
     ends = minimise_together(
-        objective,
+        objective_of(problem),
         start,
         Adam(
             steps=steps,
             learning_rates=(problem.space.stretch * knobs.input_rate, knobs.multiplier_rate),
-            coarse_share=coarse_share,
+            coarse_share=coarse_share(precision),
         ),
         scales=[1.0] * len(knobs),
         progress=progress,
         stage=stage,
         checkpoint=checkpoint,
+        coarse=objective_of(problem.rounded(torch.bfloat16)) if rounds else None,
     )
     free, raw = (torch.stack(variables) for variables in zip(*(end.variables for end in ends), strict=True))
     with torch.no_grad():
-        residuals = torch.stack([problem.residual(*run) for run in zip(free, raw, sharpness, strict=True)])
+        residuals = problem.residual(free, raw, sharpness)
     return FinishedRuns(
         free=free,
         raw=raw,

@@ -12,6 +12,7 @@ from exhume.attacks.stationarity.runs import FinishedRuns, Knobs, Range, draw_st
 from exhume.core.checkpoint import Checkpoint
 from exhume.core.run_context import RunContext
 from exhume.optimise import Variables
+from exhume.optimise.precision import Precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +27,8 @@ class SearchPlan:
     winners: int
     restarts: int
     steps: int
-    at_once: int
-    coarse_share: float
+    runs_at_once: int
+    precision: Precision
 
     @property
     def rounds(self) -> int:
@@ -88,7 +89,7 @@ class SearchStages:
         return draw_starts(self.problem, self.candidates, self.outputs, knobs, self.context.generator)
 
     def _minimise(self, start: Variables, knobs: Knobs, steps: int, stage: str, name: str) -> FinishedRuns:
-        chunks = torch.split(torch.arange(len(knobs)), self.plan.at_once)
+        chunks = torch.split(torch.arange(len(knobs)), self.plan.runs_at_once)
         return FinishedRuns.join(
             [
                 minimise_runs(
@@ -96,7 +97,7 @@ class SearchStages:
                     tuple(variable[chunk.to(variable.device)] for variable in start),
                     knobs.take(chunk),
                     steps=steps,
-                    coarse_share=self.plan.coarse_share,
+                    precision=self.plan.precision,
                     progress=self.context.report,
                     stage=stage if len(chunks) == 1 else f"{stage}, part {number} of {len(chunks)}",
                     checkpoint=self._checkpoint(f"{name}-{number}", start, knobs, steps),

@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-import torch
 from pydantic import PositiveFloat
 
 from exhume.attacks.stationarity.final_weights import FinalWeights
@@ -11,6 +10,7 @@ from exhume.clues.known_loss import UserLoss, balanced_labels, encode_targets, r
 from exhume.clues.subspace import InputSubspace
 from exhume.core.errors import Refusal
 from exhume.core.settings import settings
+from exhume.optimise.precision import dtype_of
 from exhume.records import AttackerView, count_outputs
 from exhume.training.losses import Loss
 from exhume.training.settings import LossName
@@ -52,7 +52,7 @@ class Stationarity(FinalWeights):
         loss, outputs = self._loss(view), count_outputs(view.model, view.input_shape)
         labels = balanced_labels(candidates, outputs, view.device)
         targets = encode_targets(loss, labels, view)
-        dtype = torch.float64 if self.precision == "float64" else torch.float32
+        dtype = dtype_of(self.precision)
         size = candidates if span is None else span.rank
         decay = self.weight_decay or float(view.training.weight_decay or 0.0) or 1e-3
         return TiedMultipliers(loss, targets.to(dtype) if targets.is_floating_point() else targets, 1 / (size * decay))

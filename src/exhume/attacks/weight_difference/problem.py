@@ -11,38 +11,25 @@ from exhume.clues.evidence import Evidence, find_evidence
 from exhume.clues.search_space import SearchSpace
 from exhume.core.errors import ExhumeError
 from exhume.gradient_sums.coordinates import move_into_space
-from exhume.gradient_sums.interface import GradientSums, Targets
 from exhume.gradient_sums.natural_unit import natural_unit
-from exhume.gradient_sums.sums import ChunkedSums, gradient_sums
+from exhume.gradient_sums.sums import gradient_sums
 from exhume.optimise.box import Box
+from exhume.optimise.sum_problem import Coordinates, SumProblem
 from exhume.records import AttackerView, Weights
 
-Coordinates = Float[Tensor, "*run candidate free"]
 RawDuals = Float[Tensor, "*run point candidate output"]
 """Duals divided by their unit, of order one, so that one learning rate suits inputs and duals."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightChange:
+class WeightChange(SumProblem):
     """``‖Δ − Σ_j Σ_c α_jc ∇θ f_c(x_j; θ)‖²`` plus a box penalty, as a function of coordinates and raw duals."""
 
-    sums: GradientSums
-    target: tuple[Tensor, ...]
-    """The change of each parameter; that of the first layer is in coordinates if the sums take them."""
-    space: SearchSpace
-    box: Box | None
-    box_weight: float
     sharpness: tuple[float, float]
     """The β of smooth ReLUs at the beginning and at the end of a run."""
     dual_unit: float | Float[Tensor, "run 1 1 1"]
     points: int
     """Number of sets of weights at which gradients are taken."""
-    metric: Float[Tensor, "*run coordinate coordinate"] | None = None
-    """The metric of the first layer's residual; see :func:`~exhume.gradient_sums.coordinates.balanced_metric`."""
-    compact_target: Targets | None = None
-    """The target with low-rank factors for matrices where that saves work; see :meth:`compacted`."""
-    at_once: int | None = None
-    """Number of candidates per chunk; None: all at once. It changes the memory used, not the result."""
 
     @classmethod
     def of(
@@ -117,14 +104,6 @@ class WeightChange:
             compact_target=None,
         )
 
-    def compacted(self, candidates: int) -> "WeightChange":
-        """Return the same problem, with its target in the form that is cheapest for so many candidates."""
-        return replace(self, compact_target=self.sums.compact(self.target, candidates))
-
-    def rounded(self, dtype: torch.dtype) -> "WeightChange":
-        """Return the same problem with the factors of matrix products rounded, where sums are in closed form."""
-        return replace(self, sums=self.sums.rounded(dtype))
-
     @property
     def shape(self) -> tuple[object, ...]:
         """What problems must have in common to fit side by side."""
@@ -139,18 +118,9 @@ class WeightChange:
             self.sharpness,
         )
 
-    @property
-    def size(self) -> float:
-        """The squared norm of the change, which is the residual when nothing is explained."""
-        return float(sum(change.double().square().sum() for change in self.target))
-
     def duals(self, raw_duals: RawDuals) -> RawDuals:
         """Return the duals that multiply gradients."""
         return self.dual_unit * raw_duals
-
-    def inputs(self, free: Coordinates) -> Float[Tensor, "candidate value"]:
-        """Return flat network inputs."""
-        return self.space.inputs(self.space.coordinates(free))
 
     def objective(
         self, variables: tuple[Tensor, ...], elapsed: Float[Tensor, ""]
@@ -162,34 +132,12 @@ class WeightChange:
         free, raw_duals = variables
         first, last = self.sharpness
         sharpness = (first + (last - first) * elapsed).to(free)
-        coordinates = self.space.coordinates(free)
         duals = self.duals(raw_duals).movedim(-3, 0)  # points first, as gradient sums have them
-        target = self.target if self.compact_target is None or self.at_once is not None else self.compact_target
-        value, to_arguments, to_duals = self._sums.squared_residual(
-            target, self._arguments(coordinates), duals, sharpness, self.metric
-        )
-        to_coordinates = to_arguments if self.sums.takes_coordinates else self.space.pull(to_arguments)
-        if self.box is not None and self.box_weight > 0:
-            penalty, to_box = self._box_penalty(self.box, coordinates)
-            value, to_coordinates = value + penalty, to_coordinates + to_box
-        return value, (self.space.release(to_coordinates), self.dual_unit * to_duals.movedim(0, -3))
-
-    @property
-    def _sums(self) -> GradientSums:
-        return self.sums if self.at_once is None else ChunkedSums(self.sums, self.at_once)
-
-    def _arguments(self, coordinates: Tensor) -> Tensor:
-        """Return what the sums take: coordinates of the space, or inputs."""
-        return coordinates if self.sums.takes_coordinates else self.space.inputs(coordinates)
-
-    def _box_penalty(self, box: Box, coordinates: Tensor) -> tuple[Tensor, Tensor]:
-        weight = self.box_weight / self.space.size
-        penalties, pulled = [], []
-        for part in torch.split(coordinates, self.at_once or coordinates.shape[-2], -2):
-            penalty, to_inputs = box.penalty(self.space.inputs(part), weight)
-            penalties.append(penalty)
-            pulled.append(self.space.pull(to_inputs))
-        return torch.stack(penalties).sum(0), pulled[0] if len(pulled) == 1 else torch.cat(pulled, -2)
+        value, to_arguments, to_duals = self.squared_residual(free, duals, sharpness)
+        to_free = self.to_free(to_arguments)
+        if (outside := self.box_penalty(free)) is not None:
+            value, to_free = value + outside[0], to_free + outside[1]
+        return value, (to_free, self.dual_unit * to_duals.movedim(0, -3))
 
     def confidence(self, free: Coordinates, raw_duals: RawDuals) -> Float[Tensor, " candidate"]:
         """Return how far each candidate's own contribution exceeds the residual, from 0 to 1.
@@ -198,20 +146,20 @@ class WeightChange:
         candidates: one that is weaker than the residual could as well be part of the error.
         """
         duals = self.duals(raw_duals)
-        arguments = self._arguments(self.space.coordinates(free))
+        arguments = self.arguments(free)
         sharpness = torch.tensor(self.sharpness[1]).to(free)
-        predicted = self._sums(arguments, duals, sharpness)[0]
+        predicted = self.chunked_sums(arguments, duals, sharpness)[0]
         differences = [one - other for one, other in zip(predicted, self.target, strict=True)]
         residual = torch.stack([part.square().sum() for part in differences]).sum()
-        strength = self._sums.squared_norms(arguments, duals, sharpness)
+        strength = self.chunked_sums.squared_norms(arguments, duals, sharpness)
         return strength / (strength + residual)
 
     def with_natural_unit(self, free: Coordinates, raw_duals: RawDuals) -> "WeightChange":
         """Return the same problem with duals counted in the size they should have, given the gradients at ``free``."""
         _, candidates, outputs = raw_duals.shape
         unit = natural_unit(
-            self._sums,
-            self._arguments(self.space.coordinates(free)),
+            self.chunked_sums,
+            self.arguments(free),
             points=self.points,
             outputs=outputs,
             target_square=self.size,

@@ -7,11 +7,11 @@ from typing import NamedTuple
 import torch
 
 from exhume.attacks.weight_difference.problem import WeightChange
-from exhume.core.devices import has_fast_bfloat16
 from exhume.core.progress import part_of
 from exhume.core.run_context import RunContext
 from exhume.optimise import Adam, Decay, Minimum, Objective, Variables, minimise, minimise_together
 from exhume.optimise.outcomes import thin_history
+from exhume.optimise.precision import Precision, coarse_share, rounds_to_bfloat16
 from exhume.records import Outcome
 
 
@@ -41,9 +41,7 @@ class Search:
     decay: Decay
     tolerance: float
     patience: int
-    coarse_share: float
-    """Fraction of all steps, the first ones, in which the factors of products may be rounded."""
-    rounds_on_cpu: bool
+    precision: Precision
     natural_unit: bool
     about: str
     """Identifies the search in its checkpoints."""
@@ -103,7 +101,7 @@ class Search:
             decay=self.decay,
             tolerance=self.tolerance,
             patience=self.patience,
-            coarse_share=min(max((self.coarse_share * all_steps - earlier_steps) / steps, 0.0), 1.0),
+            coarse_share=min(max((coarse_share(self.precision) * all_steps - earlier_steps) / steps, 0.0), 1.0),
         )
         parts = [part for start, problem in zip(starts, problems, strict=True) for part in (*start, *problem.target)]
         saved = context.saved("search", {"attack": self.about}, *parts)
@@ -135,8 +133,7 @@ class Search:
 
     def _coarse_objective(self, problem: WeightChange) -> Objective | None:
         """Return the objective with bfloat16 products for coarse steps on a CPU; None where that gains nothing."""
-        is_cpu = problem.target[0].device.type == "cpu"
-        if not (self.rounds_on_cpu and is_cpu and has_fast_bfloat16()):
+        if not rounds_to_bfloat16(self.precision, problem.target[0].device):
             return None
         return problem.rounded(torch.bfloat16).objective
 

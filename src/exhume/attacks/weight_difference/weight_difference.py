@@ -15,15 +15,14 @@ from exhume.clues.evidence import Evidence, find_evidence
 from exhume.clues.first_layer import FirstLayer
 from exhume.clues.search_space import SearchSpace
 from exhume.clues.subspace import InputSubspace
-from exhume.core.devices import has_fast_bfloat16
 from exhume.core.errors import ExhumeError, Refusal
 from exhume.core.run_context import RunContext
 from exhume.core.settings import settings
 from exhume.optimise import Decay, Minimum, Variables
+from exhume.optimise.precision import Precision, dtype_of, precision_note
 from exhume.records import AttackerView, Outcome, Reconstruction, Weights, count_outputs
 
 Features = Literal["auto", "initial", "final", "midpoint", "both"]
-Precision = Literal["float32", "tf32", "mixed", "float64"]
 DualUnit = Literal["natural", "averaged"]
 Share = Annotated[float, Field(ge=0, le=1)]
 Clue = TypeVar("Clue", bound=FirstLayer | InputSubspace)
@@ -36,8 +35,6 @@ LINEARISED_SHARPNESS = (10.0, 1000.0)
 weak inputs."""
 CROWDED = 10
 """First-layer units per training input below which a search begins half way between both ends."""
-COARSE_SHARE = {"tf32": 1.0, "mixed": 0.8}
-"""Fraction of the steps, the first ones, in which the factors of matrix products may be rounded."""
 
 
 @settings
@@ -166,8 +163,7 @@ class WeightDifference(Attack):
             decay=self.decay,
             tolerance=self.tolerance,
             patience=self.patience,
-            coarse_share=COARSE_SHARE.get(self.precision, 0.0),
-            rounds_on_cpu=self.precision == "mixed",
+            precision=self.precision,
             natural_unit=self.dual_unit == "natural",
             about=repr(self),
         )
@@ -179,7 +175,7 @@ class WeightDifference(Attack):
         candidates, subspace = self._choose_space(view)
         evidence = self._evidence(view) if subspace is None else subspace.layer.evidence
         stages = self._stages(view, evidence, subspace)
-        dtype = torch.float64 if self.precision == "float64" else torch.float32
+        dtype = dtype_of(self.precision)
         space = SearchSpace(view.input_size) if subspace is None else SearchSpace.spanned_by(subspace, dtype)
         problems = [
             WeightChange.of(
@@ -269,15 +265,9 @@ class WeightDifference(Attack):
                 "steps": end.steps,
                 "searched_dimensions": problem.space.dimension,
                 **({} if task.subspace is None else task.subspace.describe_size()),
-                **self._precision_note(view.device),
+                **precision_note(self.precision, view.device),
             },
         )
-
-    def _precision_note(self, device: torch.device) -> dict[str, str]:
-        """Return a note if ``mixed`` precision was asked for and the CPU has no bfloat16 products that work."""
-        if self.precision != "mixed" or device.type != "cpu" or has_fast_bfloat16():
-            return {}
-        return {"precision": "float32 in every step: this CPU has no bfloat16 products that work"}
 
 
 class _Plan(NamedTuple):

@@ -34,7 +34,7 @@ LARGE = {
     "restarts": 16,
     "steps": 4000,
     "oversampling": 2.0,
-    "at_once": 16,
+    "runs_at_once": 16,
     "precision": "tf32",
 }
 ALL_PIXELS: dict[str, Any] = {"within_span": False, "init_std": (1e-4, 0.1), "sharpness": (10.0, 500.0)}
