@@ -18,6 +18,7 @@ from typing import Any
 import numerical_only  # noqa: F401 # before exhume
 import torch
 from attack_step import compare_compiled, compare_memory, compare_step, fit_growth
+from final_weights_step import compare_final_weights
 from measuring import clock_for, seconds_of
 from plain_torch import jacobian_contraction
 from presets import PRESETS, Preset, Row, Victim
@@ -157,6 +158,7 @@ MEASUREMENTS: dict[str, Callable[..., Iterator[Row]]] = {
     "memory": compare_memory,
     "growth": fit_growth,
     "quality": compare_quality,
+    "final-weights": compare_final_weights,
     "compiled": compare_compiled,
 }
 USUAL = [name for name in MEASUREMENTS if name != "compiled"]

@@ -41,5 +41,11 @@ class Box:
 
     def penalty(self, inputs: Inputs, weight: float) -> tuple[Float[Tensor, "*run"], Inputs]:
         """Return ``weight`` times the sum of squared violations, per run, and its gradient by inputs."""
+        square, violation = self.squared_violation(inputs)
+        return weight * square, 2 * weight * violation
+
+    def squared_violation(self, inputs: Inputs) -> tuple[Float[Tensor, "*run"], Inputs]:
+        """Return the sum of squared violations, per run, and the violations, which are half its gradient."""
         violation = self.violation(inputs)
-        return weight * violation.square().sum((-2, -1)), 2 * weight * violation
+        # A norm reads the tensor once, and squares of many pictures would be a tensor of their own.
+        return torch.linalg.vector_norm(violation, dim=(-2, -1)).square(), violation

@@ -83,7 +83,7 @@ class SumProblem:
         weight = self.box_weight / self.space.size
         penalties, pulled = [], []
         for part in torch.split(free, self.at_once or free.shape[-2], -2):
-            penalty, to_inputs = self.box.penalty(self.inputs(part), weight)
-            penalties.append(penalty)
-            pulled.append(self.space.release(self.space.pull(to_inputs)))
+            square, violation = self.box.squared_violation(self.inputs(part))
+            penalties.append(weight * square)
+            pulled.append(2 * weight * self.space.release(self.space.pull(violation)))
         return torch.stack(penalties).sum(0), pulled[0] if len(pulled) == 1 else torch.cat(pulled, -2)
