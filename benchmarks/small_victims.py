@@ -9,7 +9,7 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -40,9 +40,9 @@ Tensors = dict[str, Tensor]
 
 @functools.lru_cache
 def load_images(source: str, data_dir: str | None) -> tuple[Tensor, Tensor]:
-    """Return 200 images of a source, balanced over its classes, and their labels."""
+    """Return 100 images of a source, balanced over its classes, and their labels."""
     classes = "all" if source in ("mnist", "cifar-10", "digits") else None
-    data = exhume.load(source, classes=classes, size=200, seed=0, centre=False, test=0, data_dir=data_dir)
+    data = exhume.load(source, classes=classes, size=100, seed=0, centre=False, test=0, data_dir=data_dir)
     return data.train.inputs, data.train.labels
 
 
@@ -241,7 +241,7 @@ def run_cases(
     Args:
         measure: takes a case as keyword arguments and returns its row; must be importable.
         cases: what to measure; each row contains its case.
-        at_once: number of processes.
+        at_once: number of processes; one: this process.
         file: where each row is written as a line of JSON as soon as it is there.
         resume: keep the rows of an earlier run that are in ``file``.
     """
@@ -251,20 +251,34 @@ def run_cases(
     done = [row["case"] for row in rows]
     left = [case for case in cases if case not in done]
     started = time.perf_counter()
-    with (
-        file.open("a") as lines,
-        ProcessPoolExecutor(at_once, mp_context=get_context("spawn"), initializer=use_one_thread) as pool,
-    ):
-        waiting = {pool.submit(measure, **case): case for case in left}
-        for number, future in enumerate(as_completed(waiting), 1):
-            row = {"case": waiting[future]} | future.result()
+    with file.open("a") as lines:
+        for number, (case, measured) in enumerate(_measure_all(measure, left, at_once), 1):
+            row = {"case": case} | measured
             rows.append(row)
             lines.write(json.dumps(row) + "\n")
             lines.flush()
-            shown = {name: value for name, value in row.items() if name not in ("case", *LISTS)}
+            shown = {name: value for name, value in measured.items() if name not in LISTS}
             took = time.perf_counter() - started
-            print(f"{number}/{len(left)} {took:.0f} s {' '.join(map(str, row['case'].values()))} {shown}", flush=True)
+            print(f"{number}/{len(left)} {took:.0f} s {' '.join(map(str, case.values()))} {shown}", flush=True)
     return rows
+
+
+def _measure_all(
+    measure: Callable[..., dict[str, Any]], cases: Sequence[dict[str, Any]], at_once: int
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Yield each case with its row, in the order in which they end."""
+    if at_once == 1:
+        threads = torch.get_num_threads()
+        use_one_thread()
+        try:
+            yield from ((case, measure(**case)) for case in cases)
+        finally:
+            torch.set_num_threads(threads)
+        return
+    with ProcessPoolExecutor(at_once, mp_context=get_context("spawn"), initializer=use_one_thread) as pool:
+        waiting = {pool.submit(measure, **case): case for case in cases}
+        for future in as_completed(waiting):
+            yield waiting[future], future.result()
 
 
 def print_table(lines: Sequence[dict[str, Any]]) -> None:

@@ -64,7 +64,7 @@ NUMERICAL_ONLY = """
 import importlib.util, sys
 known, absent = importlib.util.find_spec, {"pooch", "jinja2", "pydantic"}
 importlib.util.find_spec = lambda name: None if name in absent - set(sys.modules) else known(name)
-import reproduce, strangers, gate_certificate, all
+import reproduce, strangers, gate_certificate, all, controls, near_duplicates, ablation
 import jinja2, pooch, pydantic
 assert not hasattr(pooch, "__file__") and not hasattr(pydantic, "__file__")
 assert [known(name).name for name in ("pooch", "jinja2", "pydantic")] == ["pooch", "jinja2", "pydantic"]
@@ -163,3 +163,86 @@ def test_gradients_are_clipped_and_noised_as_private_training_does(evidence_scri
     # The analytic Gaussian mechanism needs less noise than the classical bound, and more for a smaller budget.
     assert federated.noise_for(0.5) < (2 * torch.tensor(1.25 / federated.DELTA).log()).sqrt().item() / 0.5
     assert federated.noise_for(100.0) < federated.noise_for(8.0) < federated.noise_for(1.0)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """The benchmarks on small networks: controls, near-duplicates and the ablation."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import ablation
+    import controls
+    import near_duplicates
+    import small_victims
+
+    return small_victims, controls, near_duplicates, ablation
+
+
+def test_what_an_attacker_holds_is_what_the_training_left(small):
+    small_victims, controls, *_ = small
+    draw = controls.Draw("digits", "training", 0, None)
+    inputs, labels = draw.images()
+    model = draw.network(inputs.shape[1])
+    held = draw.train(inputs, labels, model=model)
+    view = held.view()
+    assert all(torch.equal(view.final[name], weight) for name, weight in model.state_dict().items())
+    assert any(not torch.equal(view.initial[name], view.final[name]) for name in view.final)
+    torch.testing.assert_close(held.seen, inputs.unique(dim=0))
+    errors = small_victims.largest_errors(inputs[:2] + 0.25, held.seen)
+    assert errors.amin(dim=1).tolist() == pytest.approx([0.25, 0.25])
+
+
+def test_every_control_can_be_drawn_and_only_random_ones_saw_nothing(small):
+    _, controls, *_ = small
+    for number, (kind, make) in enumerate(controls.KINDS.items()):
+        evidence = controls.EVIDENCE[number % 3]
+        draw = controls.Draw("digits", evidence, 3, None)
+        draw.steps = min(draw.steps, 20)
+        held = make(draw)
+        view = held.view()
+        assert (view.initial is not None, view.gradient is not None, view.optimiser_state is not None) == tuple(
+            evidence == each for each in controls.EVIDENCE
+        )
+        assert (len(held.seen) == 0) == (kind == "random_matrices")
+
+
+def test_controls_count_certificates_of_other_images_as_false(small, tmp_path, capsys):
+    small_victims, controls, *_ = small
+    held = controls.ordinary(controls.Draw("digits", "gradient", 0, None))
+    right = small_victims.attack(held.view(), held.seen, seed=0, seconds=None)
+    wrong = small_victims.attack(held.view(), 1 - held.seen, seed=0, seconds=None)
+    assert right["certified"] == wrong["certified"] == wrong["false"] > 0 == right["false"]
+    words = ["--out", str(tmp_path), "--sources", "digits", "--evidence", "gradient", "--seeds", "1", "--seconds", "5"]
+    controls.main([*words, "--kinds", "ordinary"])
+    controls.main([*words, "--kinds", "ordinary,adam_as_sgd", "--resume"])
+    results = json.loads((tmp_path / "controls.json").read_text())
+    assert [line["kind"] for line in results["summary"]] == ["ordinary", "adam_as_sgd", "all controls"]
+    assert [line["networks"] for line in results["summary"]] == [1, 1, 1]
+    assert len(results["rows"][0]["certificates"]) == results["summary"][0]["certificates"]
+    controls.main(["--out", str(tmp_path), "--figure", str(tmp_path / "figure.png")])
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert "| ordinary | 1 |" in capsys.readouterr().out
+
+
+def test_near_duplicates_differ_as_stated_and_are_told_apart(small):
+    _, _, near_duplicates, _ = small
+    inputs, labels = near_duplicates.make_pairs("digits", "part", 0.3, 0, None, pairs=4)
+    images = inputs[:4]
+    torch.testing.assert_close(inputs[4:] - images, 0.3 * (images.roll(1, 0) - images))
+    assert torch.equal(labels[:4], labels[4:])
+    row = near_duplicates.measure("digits", "part", 0.3, 0, data_dir=None, seconds=20, pairs=4, width=256)
+    assert row["images"] == 8
+    assert row["told_apart"] <= row["exact"]
+    assert row["false"] == 0
+
+
+def test_the_ablation_knows_every_strategy_of_the_search(small, monkeypatch):
+    *_, ablation = small
+    for strategy, replaced in ablation.STRATEGIES.items():
+        names = [path for path in replaced if "." not in path]
+        before = [getattr(ablation.rounds, name) for name in names]
+        with ablation.switched_off(strategy):
+            assert [getattr(ablation.rounds, name) for name in names] == [replaced[name] for name in names]
+        assert [getattr(ablation.rounds, name) for name in names] == before
+    monkeypatch.setitem(ablation.STRATEGIES, "renamed", {"no_such_function": ablation.no_rows})
+    with pytest.raises(AttributeError, match="no_such_function"), ablation.switched_off("renamed"):
+        pass
