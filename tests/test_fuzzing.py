@@ -4,9 +4,11 @@ No other exception, hang or incomplete file is allowed. The files are valid ones
 unusual names, shapes, types and values. Every case runs in this process.
 """
 
+import importlib
 import io
 import json
 import random
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -272,6 +274,20 @@ def test_other_text_is_never_taken_for_a_finished_result(folder: Path, text: str
     place.mkdir(exist_ok=True)
     (place / "request.json").write_text(text, errors="surrogatepass")
     assert load_kept(RunFolder(place), "digest") is None
+
+
+def test_hostile_inputs_of_an_audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints in every layout, gradients, weights and data; ``benchmarks/fuzz.py`` runs ten thousand of them."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "benchmarks"))
+    fuzz = importlib.import_module("fuzz")
+    kinds = fuzz.make_kinds(tmp_path / "valid")
+    for kind in kinds.values():
+        place = tmp_path / "as written"
+        fuzz.write_files(kind, place)
+        kind.read(place)
+        shutil.rmtree(place)
+    rows = fuzz.run_cases(kinds, range(8 * len(kinds)), str(tmp_path))
+    assert sum(row["failed"] for row in rows) == 0, "the output names the failed cases"
 
 
 def test_ten_thousand_cases_at_least() -> None:

@@ -184,6 +184,17 @@ class TestSizesThatTheRankDoesNotTell:
         assert subspace.size_estimate is None
         assert "training_size_estimate" not in subspace.describe()
 
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    def test_an_input_that_rounding_hides(self, dtype):
+        """The 16th singular value of this optimiser's state lies below the noise of rounding to bfloat16."""
+        view = state_view(size=16, width=256, seed=3, dtype=dtype)
+        subspace = clues_of(view).require_subspace()
+        if dtype == torch.float32:
+            assert (subspace.rank, subspace.doubt) == (16, None)
+        else:
+            assert subspace.rank <= 16
+            assert "lost in it" in subspace.doubt
+
     def test_units_that_respond_alike_limit_the_rank(self):
         generator = torch.Generator().manual_seed(0)
         groups = torch.linalg.qr(torch.randn(6, 6, generator=generator, dtype=torch.float64)).Q
@@ -202,6 +213,25 @@ def table_view(scaling: str, *, size: int, width: int, lr: float = 0.05, steps: 
     loss = nn.functional.binary_cross_entropy_with_logits
     initial, final = train_by_plain_loop(model, inputs, targets, loss=loss, lr=lr, steps=steps)
     return AttackerView(model=model, initial=initial, final=final, input_shape=(30,), bounds=None)
+
+
+def state_view(*, size: int, width: int, seed: int, dtype: torch.dtype) -> AttackerView:
+    """Train on faces by AdamW, and return the weights with the first moment, stored in a floating-point type."""
+    data = draw("faces", size=size, seed=seed)
+    inputs, targets = data.to_model(data.train.inputs), data.train.labels.float()[:, None]
+    values = inputs[0].numel()
+    model = build_seeded(
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(values, width), nn.ReLU(), nn.Linear(width, 1)), seed
+    )
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    for _ in range(60):
+        optimiser.zero_grad()
+        nn.functional.binary_cross_entropy_with_logits(model(inputs), targets).backward()
+        optimiser.step()
+    moments = {name: optimiser.state[weight]["exp_avg"].to(dtype) for name, weight in model.named_parameters()}
+    return AttackerView(
+        model=model, final=model.state_dict(), optimiser_state=moments, input_shape=data.input_shape, offset=data.offset
+    )
 
 
 def adapted_view(rank: int, size: int) -> AttackerView:

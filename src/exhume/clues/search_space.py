@@ -9,6 +9,10 @@ from torch import Tensor
 
 from exhume.clues.subspace import InputSubspace
 
+LEAST_CONSTANT = 1e-9
+"""Least norm of the constant's part of a basis. Below it, only inputs of a norm of 10⁹ and more fit the bias: it did
+not move with the weights, and says nothing about the inputs."""
+
 
 @dataclass(frozen=True)
 class SearchSpace:
@@ -33,6 +37,8 @@ class SearchSpace:
         if not subspace.layer.has_bias:
             return cls(len(basis), basis.to(dtype))
         inputs, ones = basis[:-1], basis[-1]
+        if float(ones.norm()) < LEAST_CONSTANT:
+            return cls(len(inputs), torch.linalg.qr(inputs).Q.to(dtype))
         # The combinations of the basis whose constant is 1 are one such combination plus the kernel of ``ones``.
         kernel = torch.linalg.svd(ones[None], full_matrices=True).Vh[1:].T
         directions = torch.linalg.qr(inputs @ kernel).Q

@@ -165,10 +165,21 @@ def _unwrap(path: Path, content: object) -> dict[str, Tensor]:
     return weights
 
 
+def is_plain(weight: Tensor) -> bool:
+    """Return whether a tensor is dense, with a place in memory for each value, and of a type that PyTorch computes in.
+
+    PyTorch stores floating-point numbers of 8 bits but has no arithmetic for them.
+    """
+    if weight.layout != torch.strided or weight.is_quantized or weight.is_nested:
+        return False
+    if weight.is_floating_point() and weight.element_size() < 2:
+        return False
+    return weight.numel() * weight.element_size() <= weight.untyped_storage().nbytes()
+
+
 def check_plain(path: Path, name: str, weight: Tensor) -> None:
     """Raise :class:`WeightsError` unless a tensor of a file is dense, real and finite."""
-    plain = weight.layout == torch.strided and weight.device.type == "cpu" and not weight.is_quantized
-    if not plain or weight.numel() * weight.element_size() > weight.untyped_storage().nbytes():
+    if weight.device.type != "cpu" or not is_plain(weight):
         raise WeightsError(f"{path} holds {_shorten(name)} in a form other than plain numbers; save dense tensors.")
     if weight.is_complex():
         raise WeightsError(f"{path} holds complex numbers in {_shorten(name)}; exhume reads real networks.")

@@ -20,6 +20,8 @@ from exhume.records.record import Bounds
 
 NAMES = (("x", "y"), ("x_train", "y_train"))
 TEST_NAMES = ("x_test", "y_test")
+LARGEST_LABEL = 2**53
+"""Whole numbers from here on are not all different from each other as floating-point numbers."""
 
 Array = NDArray[Any]
 
@@ -114,7 +116,8 @@ def read_labels(array: Array, where: str) -> list[str]:
         raise DataError(f"{where} must be one label per example, not an array of shape {array.shape}.")
     if array.dtype.kind in "SU":
         return [str(label) for label in array.astype(str)]
-    if array.dtype.kind == "f" and bool(np.isfinite(array).all()) and bool((array == np.round(array)).all()):
+    is_moderate = array.dtype.kind == "f" and bool((np.abs(array.astype(np.float64)) < LARGEST_LABEL).all())
+    if is_moderate and bool((array == np.round(array)).all()):
         array = array.astype(np.int64)
     if array.dtype.kind not in "biu":
         raise DataError(f"{where} must hold whole numbers or names, one per class, not {array.dtype} values.")

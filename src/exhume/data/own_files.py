@@ -86,7 +86,8 @@ def _inputs(array: NDArray[Any], where: str, shape: tuple[int, ...], bounds: Bou
         raise DataError(f"{where} holds no examples.")
     if array.dtype.kind not in "biuf" or array.ndim == 0 or 0 in array.shape:
         raise DataError(f"{where} must hold numbers, not {array.dtype} values of shape {array.shape}.")
-    values = torch.from_numpy(array if array.dtype == np.uint8 else array.astype(np.float32))
+    with np.errstate(all="ignore"):  # values beyond float32 become infinite, which the check of the data refuses
+        values = torch.from_numpy(array if array.dtype == np.uint8 else array.astype(np.float32))
     values = to_unit(values) if bounds is not None and max(bounds) <= 1 else values.float()
     is_same_shape = [size for size in array.shape[1:] if size > 1] == [size for size in shape if size > 1]
     return values.reshape(len(array), *shape) if is_same_shape else values

@@ -56,8 +56,9 @@ def features_of(
     view: AttackerView, layer: str, inputs: Float[Tensor, "example ..."]
 ) -> Float[Tensor, "example feature"]:
     """Return what a layer of the released network reads for inputs in pixel units, flat."""
-    like = next(weight for weight in view.final.values() if weight.is_floating_point())
+    model = view.module(view.final)
+    like = next(model.parameters())
     # Not every network takes an empty batch; one example in its place tells the number of features.
     batch = inputs if len(inputs) else inputs.new_zeros(1, *view.input_shape)
-    seen = layer_inputs(view.module(view.final), layer, view.to_model(batch.to(like)))
+    seen = layer_inputs(model, layer, view.to_model(batch.to(like)))
     return seen.reshape(len(batch), -1)[: len(inputs)].cpu().to(inputs.dtype)

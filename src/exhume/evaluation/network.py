@@ -3,6 +3,7 @@
 from typing import Any
 
 from exhume.kernels import empirical_ntk, kernel_distance
+from exhume.models.tangent import widen
 from exhume.records import AttackerView, Dataset
 from exhume.training.prediction import accuracy
 
@@ -51,7 +52,9 @@ def kernel_movement(view: AttackerView, data: Dataset) -> float:
     assert view.initial is not None
     if view.linearised:  # its gradients do not depend on its weights
         return 0.0
-    like = next(weight for weight in view.final.values() if weight.is_floating_point())
-    model, inputs = view.module(view.final), view.to_model(data.train.inputs.to(like))
-    before, after = (empirical_ntk(model, weights, inputs) for weights in (view.initial, view.final))
+    initial, final = widen(view.initial), widen(view.final)
+    like = next(weight for weight in final.values() if weight.is_floating_point())
+    model, inputs = view.module(final), view.to_model(data.train.inputs.to(like))
+    initial = {name: weight.to(final[name]) for name, weight in initial.items()}
+    before, after = (empirical_ntk(model, weights, inputs) for weights in (initial, final))
     return float(kernel_distance(before.double(), after.double()))

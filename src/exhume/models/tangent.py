@@ -32,6 +32,19 @@ def split_weights(model: nn.Module, weights: Weights) -> tuple[dict[str, Tensor]
     )
 
 
+def widen(weights: Weights) -> dict[str, Tensor]:
+    """Return weights in the type to compute with: the widest floating-point type among them, and at least float32.
+
+    Files often mix types, such as bfloat16 layers with float32 normalisation, which PyTorch does not multiply.
+
+    >>> widen({"a": torch.ones(1, dtype=torch.bfloat16), "b": torch.ones(1)})["a"].dtype
+    torch.float32
+    """
+    types = [weight.dtype for weight in weights.values() if weight.is_floating_point()]
+    widest = functools.reduce(torch.promote_types, types, torch.float32)
+    return {name: weight.to(widest) if weight.is_floating_point() else weight for name, weight in weights.items()}
+
+
 def compute_outputs(
     model: nn.Module, weights: Weights, inputs: Float[Tensor, "example ..."]
 ) -> Float[Tensor, "example output"]:

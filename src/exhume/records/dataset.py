@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +15,9 @@ from exhume.core.errors import DataError
 from exhume.core.storage import add_prefix, load_bundle, save_bundle, select_prefix
 from exhume.core.text import first_sentence
 from exhume.records.record import Bounds, Record, check_bounds, check_lengths, drop_none, read_bounds, refuse_misfits
+
+LARGEST_CLASS = 10**6
+"""Largest class index; labels beyond it are names or identifiers."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -140,10 +144,10 @@ class Dataset(Record):
         with refuse_misfits(path, "dataset"):
             splits = {name: select_prefix(tensors, name) for name in ("train", "holdout", "test")}
             return cls(
-                name=values["name"],
-                classes=tuple(values["classes"]),
+                name=_read_names([values["name"]])[0],
+                classes=_read_names(values["classes"]),
                 bounds=read_bounds(values["bounds"]),
-                features=None if values["features"] is None else tuple(values["features"]),
+                features=None if values["features"] is None else _read_names(values["features"]),
                 offset=tensors.get("offset"),
                 train=_read_split(splits["train"]),
                 holdout=_read_split(splits["holdout"]),
@@ -173,7 +177,16 @@ def _read_labels(labels: ArrayLike | None, inputs: Tensor) -> Tensor:
         raise DataError(
             f"There are {len(inputs)} examples and labels of shape {tuple(indices.shape)}; each needs one class index."
         )
+    if bool((indices > LARGEST_CLASS).any()):
+        raise DataError(f"A label is {int(indices.max())}, but class indices count from 0; number the classes.")
     return indices.flatten().long()
+
+
+def _read_names(names: Any) -> tuple[str, ...]:
+    """Return names of a file, which a report sorts and prints."""
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise TypeError("names are not text")
+    return tuple(names)
 
 
 def _read_split(tensors: dict[str, Tensor]) -> Split:

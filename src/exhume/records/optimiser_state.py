@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from exhume.core.errors import WeightsError
+from exhume.core.weight_files import is_plain
 from exhume.records.parameter_numbers import match_parameters
 from exhume.records.record import Record
 from exhume.records.weights import Weights
@@ -128,7 +129,7 @@ def read_torch_state(content: Mapping[str, Any], model: nn.Module) -> OptimiserS
         raise WeightsError("The optimiser's state has no parameter groups.")
     optimiser = name_optimiser(groups[0], memory.values())
     slot = _choose_slot(optimiser, memory)
-    moments = {number: slots[slot] for number, slots in memory.items() if isinstance(slots.get(slot), Tensor)}
+    moments = {number: slots[slot] for number, slots in memory.items() if _is_readable(slots.get(slot))}
     if all(isinstance(group.get("param_names"), Sequence) for group in groups):
         named = {
             number: str(name)
@@ -201,9 +202,13 @@ def _are_numbers(pair: Any) -> bool:
     return isinstance(pair, list | tuple) and len(pair) == 2 and all(_as_number(one) is not None for one in pair)
 
 
+def _is_readable(value: Any) -> bool:
+    return isinstance(value, Tensor) and not value.is_nested  # a nested tensor has no shape
+
+
 def _as_number(value: Any) -> float | None:
     """Return a finite number of a file; None for anything else."""
-    if isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex():
+    if isinstance(value, Tensor) and value.numel() == 1 and is_plain(value) and value.device.type != "meta":
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None

@@ -83,4 +83,5 @@ class Victim(Record):
             expected = weight_shapes(victim.architecture.build(victim.input_shape, victim.outputs))
             check_shapes(victim.final, expected, "final")
             check_shapes(victim.initial or {}, expected, "initial")
+            PublicTraining.from_record(victim.training)  # refuses facts that a view cannot hold
             return victim

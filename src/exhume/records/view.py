@@ -15,6 +15,7 @@ from exhume.core.storage import add_prefix, load_bundle, save_bundle, select_pre
 from exhume.core.weight_files import match_names
 from exhume.models.architecture import Architecture
 from exhume.models.outputs import with_tensor_output
+from exhume.models.tangent import widen
 from exhume.records.checkpoints import read_checkpoint
 from exhume.records.optimiser_state import OptimiserState, read_state
 from exhume.records.public_training import SECRETS, PublicTraining
@@ -102,11 +103,11 @@ class AttackerView(Record):
         return next(iter(self.final.values())).device
 
     def module(self, weights: Weights) -> nn.Module:
-        """Return a copy of the model with ``weights``, in their precision and in evaluation mode."""
-        model = copy.deepcopy(self.model).to(device=self.device)
-        floating = [w.dtype for w in weights.values() if w.is_floating_point()]
+        """Return a copy of the model with ``weights``, in evaluation mode and in one type, at least float32."""
+        model, widened = copy.deepcopy(self.model).to(device=self.device), widen(weights)
+        floating = [weight.dtype for weight in widened.values() if weight.is_floating_point()]
         model = model.to(dtype=floating[0]) if floating else model
-        model.load_state_dict(dict(weights))
+        model.load_state_dict(widened)
         return model.eval().requires_grad_(False)
 
     def to_pixels(self, inputs: Float[Tensor, "candidate ..."]) -> Float[Tensor, "candidate ..."]:

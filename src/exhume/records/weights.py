@@ -8,8 +8,12 @@ from torch import Tensor, nn
 
 from exhume.core.errors import ExhumeError, WeightsError
 from exhume.core.text import first_sentence
+from exhume.core.weight_files import is_plain
 from exhume.models.tangent import Weights as Weights  # re-exported
 from exhume.records.record import Record
+
+LARGEST_VALUE = 1e15
+"""Absolute value from which on a weight or a gradient is refused: the squares of 10⁸ such values overflow float32."""
 
 
 def weight_shapes(model: nn.Module) -> dict[str, torch.Size]:
@@ -21,8 +25,11 @@ def check_weights(weights: Weights, expected: Mapping[str, torch.Size], when: st
     """Raise :class:`WeightsError` unless ``weights`` have the expected names and shapes and only finite values."""
     check_shapes(weights, expected, when)
     for name, tensor in weights.items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise WeightsError(f"The {when} weights hold NaN or infinite values in {name}: the training diverged.")
+        _check_form(tensor, f"The {when} weights hold {name}")
+        if tensor.is_floating_point() and not _is_moderate(tensor):
+            raise WeightsError(
+                f"The {when} weights hold NaN, infinite or enormous values in {name}: the training diverged."
+            )
 
 
 def check_shapes(weights: Weights, expected: Mapping[str, torch.Size], when: str) -> None:
@@ -64,8 +71,19 @@ def check_gradient(gradient: Weights, expected: Mapping[str, torch.Size], what: 
             raise WeightsError(
                 f"The {what} has {name} of shape {tuple(tensor.shape)}, the model {tuple(expected[name])}."
             )
-        if not tensor.is_floating_point() or not bool(torch.isfinite(tensor).all()):
-            raise WeightsError(f"The {what} holds values in {name} that are not finite numbers.")
+        _check_form(tensor, f"The {what} holds {name}")
+        if not tensor.is_floating_point() or not _is_moderate(tensor):
+            raise WeightsError(f"The {what} holds values in {name} that are not finite numbers of moderate size.")
+
+
+def _is_moderate(tensor: Tensor) -> bool:
+    """Return whether all values are finite, and so small that their squares can be summed in float32."""
+    return bool((tensor.abs() < LARGEST_VALUE).all())
+
+
+def _check_form(tensor: Tensor, what: str) -> None:
+    if not is_plain(tensor):
+        raise WeightsError(f"{what} in a form other than plain numbers ({tensor.dtype}); give dense float tensors.")
 
 
 def takes_token_ids(model: nn.Module, input_shape: tuple[int, ...]) -> bool:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from exhume.models.tangent import add_all, compute_outputs, jacobian_vector_product
+from exhume.models.tangent import add_all, compute_outputs, jacobian_vector_product, widen
 from exhume.records import AttackerView, Split, Victim
 
 CHUNK = 4096
@@ -20,7 +20,8 @@ def predict(network: Victim | AttackerView, inputs: Float[Tensor, "example ..."]
     A linearised network without known initial weights is evaluated as the network that its final weights make.
     """
     view = network.view() if isinstance(network, Victim) else network
-    model, final, initial = view.module(view.final), view.final, view.initial
+    model, final = view.module(view.final), widen(view.final)
+    initial = None if view.initial is None else widen(view.initial)
     like = next(weight for weight in final.values() if weight.is_floating_point())
     chunks = torch.split(view.to_model(inputs.to(like)), CHUNK)
     if view.linearised and initial is not None:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from exhume.models.tangent import compute_outputs, jacobian_vector_product
+from exhume.models.tangent import compute_outputs, jacobian_vector_product, widen
 from exhume.records import AttackerView
 
 Inputs = Float[Tensor, "candidate value"]
@@ -18,14 +18,14 @@ Answers = Callable[[Inputs], tuple[Outputs, Callable[[Outputs], Inputs]]]
 def change_of_outputs(view: AttackerView) -> Answers:
     """Return ``f(x) − f0(x)`` for the network of a view with initial weights."""
     assert view.initial is not None
-    initial, model = view.initial, view.module(view.final)
-    change = {name: view.final[name] - initial[name] for name in view.final}
+    initial, final, model = widen(view.initial), widen(view.final), view.module(view.final)
+    change = {name: final[name] - initial[name] for name in final}
 
     def difference(inputs: Tensor) -> Tensor:
         shaped = inputs.reshape(len(inputs), *view.input_shape)
         if view.linearised:
             return jacobian_vector_product(model, initial, shaped, change)[1]
-        return compute_outputs(model, view.final, shaped) - compute_outputs(model, initial, shaped)
+        return compute_outputs(model, final, shaped) - compute_outputs(model, initial, shaped)
 
     def answers(inputs: Inputs) -> tuple[Outputs, Callable[[Outputs], Inputs]]:
         with torch.enable_grad():

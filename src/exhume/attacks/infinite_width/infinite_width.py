@@ -14,6 +14,7 @@ from exhume.core.run_context import RunContext
 from exhume.core.settings import settings
 from exhume.kernels import InfiniteNTK
 from exhume.models.mlp import MLP
+from exhume.models.tangent import widen
 from exhume.optimise import Minimum
 from exhume.records import AttackerView, Outcome, Reconstruction, count_outputs
 
@@ -55,7 +56,7 @@ class InfiniteWidth(Attack):
         """Match the embedding from random candidates."""
         assert view.architecture is not None
         outputs = count_outputs(view.model, view.input_shape)
-        like = next(iter(view.final.values()))
+        like = next(iter(widen(view.final).values()))
         free = self.init_std * torch.randn(self.candidates, view.input_size, generator=context.generator)
         raw = torch.rand(self.candidates, outputs, generator=context.generator) - 0.5
         start = (free.to(like), raw.to(like))

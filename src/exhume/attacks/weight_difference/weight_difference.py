@@ -6,6 +6,7 @@ from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from torch import Tensor
 
 from exhume.attacks.attack import Attack
 from exhume.attacks.weight_difference.problem import WeightChange
@@ -288,11 +289,15 @@ class _Plan(NamedTuple):
 
 def _interpolate_weights(evidence: Evidence, positions: Sequence[float]) -> list[Weights]:
     """Return the weights at positions on the straight line from the first (0) to the last step (1) of a sum."""
+
+    def between(before: Tensor, after: Tensor, position: float) -> Tensor:
+        if not after.is_floating_point():
+            return after
+        wider = torch.promote_types(before.dtype, after.dtype)
+        return torch.lerp(before.to(wider), after.to(wider), position)
+
     return [
-        {
-            name: torch.lerp(evidence.before[name], after, position) if after.is_floating_point() else after
-            for name, after in evidence.after.items()
-        }
+        {name: between(evidence.before[name], after, position) for name, after in evidence.after.items()}
         for position in positions
     ]
 
