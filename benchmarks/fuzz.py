@@ -39,13 +39,13 @@ from PIL import Image
 from torch import nn
 
 from exhume import Dataset, assess, load
-from exhume.auditing.data_checks import check_data
 from exhume.auditing.run_folder import RunFolder
 from exhume.cli import main as command_line
 from exhume.cli.options import OwnModel
 from exhume.cli.own_model import build_view
 from exhume.cli.pipeline import load_examples
 from exhume.core.errors import ExhumeError
+from exhume.evaluation.data_checks import check_data
 from exhume.models.mlp import MLP
 from exhume.training import train
 

@@ -365,6 +365,55 @@ def disturb_safetensors(content: bytes, draw: random.Random) -> bytes:
             header[draw.choice(names)] = draw.choice((None, [], 3, {}, {"dtype": "F32"}))
     text = json.dumps(header).encode("utf-8", "replace")
     if draw.random() < 0.2:
+        text = draw.choice((b"", b"[]", b"null", b"{" * 3000, b"[" * 50_000, text[:-1], b"\xff" * 16, b"{}{}"))
+    told = draw.choice((*[len(text)] * 6, len(text) + 9, 2**63, 0, 3))
+    return told.to_bytes(8, "little") + text + values[: draw.choice((*[len(values)] * 5, 0, 3))]
+
+
+def disturb_record(content: bytes, draw: random.Random, mark: Path) -> bytes:
+    """Return a saved record with other JSON values in its header."""
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    values = disturb(json.loads(header["__metadata__"]["values"]), draw, mark)
+    try:
+        header["__metadata__"]["values"] = json.dumps(values, default=str)
+    except (ValueError, TypeError, RecursionError):  # contains itself, or has keys that JSON cannot hold
+        header["__metadata__"]["values"] = draw.choice(("null", "[]", "{}", "{", "[" * 5000, "3"))
+    text = json.dumps(header).encode("utf-8", "replace")
+    return len(text).to_bytes(8, "little") + text + content[8 + length :]
+
+
+def disturb_table(content: bytes, draw: random.Random) -> bytes:
+    """Return a CSV file with other cells."""
+    rows = [line.split(b",") for line in content.splitlines()]
+    for _ in range(draw.randint(1, 3)):
+        row = draw.choice(rows)
+        row[draw.randrange(len(row))] = draw.choice((
+            b"", b"nan", b"inf", b"1e999", b"-0", b"0x10", b"1_000", b'"', b'"a,b"', b"=cmd()", b"\x1b[31m", b"x" * 999,
+            b"\xff", b"1e308", b" 7 ", "\u0663".encode(), b"9" * 400, b"class", b"a",
+        ))  # fmt: skip
+    return b"\n".join(b",".join(row) for row in rows)
+
+
+def strange_array(draw: random.Random, like: np.ndarray[Any, Any], mark: Path) -> bytes:
+    """Return an ``.npy`` file of another shape, type or header, or one that holds a pickle."""
+    way, buffer = draw.randrange(8), io.BytesIO()
+    if way == 0:
+        npy.write_array(buffer, np.array([Trap(mark, draw.randrange(10))] * 2, dtype=object))
+    elif way == 1:
+        kind = draw.choice(("f2", "f4", "f8", ">f4", "i8", "u1", "?", "U3", "S2", "c8", "M8[s]", "f4,i4", "V7", "g"))
+        npy.write_array(buffer, np.zeros(like.shape, dtype=kind))
+    elif way == 2:
+        shape = draw.choice(((), (0,), (4, 0), like.shape[:1], like.shape[::-1], (1,) * 12, (3, 2, 2), (4, 4)))
+        npy.write_array(buffer, np.full(shape, draw.choice((0.0, -1.0, 300.0, 0.5))))
+    elif way == 3:
+        values = like.astype(float)
+        values.reshape(-1)[draw.randrange(values.size)] = draw.choice((np.nan, np.inf, 1e300, -5, 256, 0.5, 1e18))
+        npy.write_array(buffer, values)
+    elif way == 4:
+        npy.write_array(buffer, np.asfortranarray(like), version=draw.choice(((1, 0), (2, 0), (3, 0))))
+    else:
+        npy.write_array(buffer, like)
         text = draw.choice((*BAD_HEADERS, f"__import__('os').mkdir({str(mark)!r})")).encode()
         body = buffer.getvalue()
         start = 10 + int.from_bytes(body[8:10], "little")

@@ -117,7 +117,8 @@ def valid(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """One valid file of every kind, as bytes."""
     place = tmp_path_factory.mktemp("valid")
     split = Split(inputs=torch.rand(4, 1, 3, 3, generator=seeds), labels=torch.tensor([0, 1, 0, 1]))
-    data = Dataset(name="tiny", train=split, holdout=split, classes=("a", "b"), bounds=(0.0, 1.0))
+    others = Split(inputs=torch.rand(4, 1, 3, 3, generator=seeds), labels=split.labels)
+    data = Dataset(name="tiny", train=split, holdout=others, classes=("a", "b"), bounds=(0.0, 1.0))
     network = MLP(width=5, depth=1)
     start = network.build((1, 3, 3), 1, torch.Generator().manual_seed(0)).state_dict()
     victim = Victim(

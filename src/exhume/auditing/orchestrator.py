@@ -15,7 +15,6 @@ from exhume.attacks.attack import Attack
 from exhume.auditing.applicability import assess
 from exhume.auditing.budget import Budget, default_minutes
 from exhume.auditing.catalogue import attack_name, known_attacks
-from exhume.auditing.data_checks import check_data
 from exhume.auditing.kept_results import is_result_of, run_or_reuse
 from exhume.auditing.observer import Observer, SilentObserver
 from exhume.auditing.prices import price_defences
@@ -29,6 +28,7 @@ from exhume.core.progress import Progress, no_progress
 from exhume.core.run_context import OutOfTime
 from exhume.core.text import first_sentence, format_duration
 from exhume.evaluation import evaluate, lead
+from exhume.evaluation.data_checks import check_data
 from exhume.evaluation.network import threat_model
 from exhume.records import (
     Applicability,

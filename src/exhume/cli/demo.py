@@ -9,6 +9,7 @@ import typer
 from exhume.cli import options
 from exhume.cli.command import command
 from exhume.cli.console import CommandConsole
+from exhume.cli.invocation import format_invocation
 from exhume.models.mlp import MLP
 
 FACES = 40
@@ -39,11 +40,10 @@ def demo(
 ) -> None:
     """Train a face classifier on bundled photographs, then recover the photographs from what the training leaves."""
     from exhume.auditing import audit_to_json
+    from exhume.auditing.orchestrator import run_audit
     from exhume.auditing.run_folder import RunFolder
-    from exhume.cli.pipeline import TrainingRequest, attack_into, choose_attacks, train_into, write_audit
+    from exhume.cli.pipeline import TrainingRequest, choose_attacks, train_into, write_audit
     from exhume.cli.summaries import print_audit, print_files, print_training
-    from exhume.evaluation import evaluate
-    from exhume.records import Audit
 
     folder = RunFolder(out)
     request = TrainingRequest(
@@ -54,9 +54,20 @@ def demo(
     data, victim = train_into(folder, request, device=device, console=console, overwrite=True)
     print_training(console, data, victim)
     view = victim.view() if evidence == "weights" else replace(victim.view(), initial=None)
-    attacks = choose_attacks(view, None, None, console)
-    found = attack_into(folder, view, attacks, seed=seed, device=device, console=console)
-    audited = Audit(evaluations={name: evaluate(one, data, victim=view) for name, (_, one) in found.items()})
+    audited = run_audit(
+        view,
+        data,
+        choose_attacks(view, None, None, console),
+        is_auto=False,
+        budget=None,
+        seed=seed,
+        device=device,
+        observer=console,
+        folder=folder,
+        start=None,
+        with_prices=False,
+        notes={"command": format_invocation(), "model": "a face classifier"},
+    )
     write_audit(folder, audited)
     print_audit(console, audited)
     print_files(console, folder, audited)

@@ -42,7 +42,7 @@ def read_own_files(
 
     Raises:
         DataError: when a file is damaged or does not hold numbers with one label each. Whether the inputs fit the
-            model is for :func:`exhume.auditing.data_checks.check_data`.
+            model is for :func:`exhume.evaluation.data_checks.check_data`.
     """
     files = [train] if holdout is None else [train, holdout]
     read = [_read(path, input_shape, bounds, offset) for path in files]

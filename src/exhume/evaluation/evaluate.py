@@ -11,6 +11,7 @@ import torch
 from exhume.core.json_values import to_json_value
 from exhume.evaluation.calibration import auc, calibrate
 from exhume.evaluation.comparison import compare, example_distances, neighbour_distances
+from exhume.evaluation.data_checks import check_data
 from exhume.evaluation.distances import UnitScale
 from exhume.evaluation.frozen_features import in_units_of
 from exhume.evaluation.network import network_findings, threat_model
@@ -41,7 +42,8 @@ def evaluate(
         An :class:`~exhume.records.Evaluation`; ``to_json()`` is for programs, :func:`exhume.report` for readers.
 
     Raises:
-        DataError: when reconstruction and data do not have the same shape.
+        DataError: when the data does not fit the reconstruction or the network, holds values that are not finite, or
+            its hold-out set was trained on; :func:`exhume.audit` refuses the same.
         ExhumeError: when the model does not take the view's inputs, or does not return a tensor.
     """
     found = replace(found.cpu(), diagnostics=to_json_value(found.diagnostics))
@@ -56,6 +58,7 @@ def evaluate(
         return Evaluation(**about, bounds=None if view is None else view.bounds)
     if view is not None:
         count_outputs(view.model, view.input_shape)  # refuses models that cannot be evaluated
+    check_data(view, data)
     seen = in_units_of(found, data, view)
     scale = UnitScale.of(seen)
     train = compare(found.inputs, seen.train, scale, matching)

@@ -1,4 +1,4 @@
-"""Check that the data given to an audit are in the units of the network, and that the hold-out set is one."""
+"""Check that the data to compare with are in the units of the network, and that the hold-out set is one."""
 
 import torch
 from torch import Tensor
@@ -13,8 +13,10 @@ MOST_SHARED = 0.5
 """Share of held-out examples that may also be training examples, exclusive; tables often hold a few records twice."""
 
 
-def check_data(view: AttackerView, data: Dataset) -> None:
-    """Refuse data that would make an audit of ``view`` report false scores.
+def check_data(view: AttackerView | None, data: Dataset) -> None:
+    """Refuse data that would make an evaluation of an attack on ``view`` report false scores.
+
+    Without a view, only what needs no network is checked.
 
     Raises:
         DataError: when there are no training examples, the shape or the range of values does not fit the view, values
@@ -26,11 +28,13 @@ def check_data(view: AttackerView, data: Dataset) -> None:
         if len(split) == 0:
             continue
         shape = tuple(split.inputs.shape[1:])
-        if shape != view.input_shape:
+        if view is not None and shape != view.input_shape:
             raise DataError(f"The {name} examples have shape {shape}, but the network takes {view.input_shape}.")
+        if shape != data.input_shape:
+            raise DataError(f"The {name} examples have shape {shape}, but the training examples {data.input_shape}.")
         if not bool(split.inputs.isfinite().all()):
             raise DataError(f"The {name} examples hold NaN or infinite values; fill them in or drop these examples.")
-        if view.bounds is not None:
+        if view is not None and view.bounds is not None:
             _check_range(split.inputs, view.bounds, name)
     _check_holdout(data.train.inputs, data.holdout.inputs)
 

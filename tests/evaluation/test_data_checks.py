@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from exhume.auditing.data_checks import check_data
 from exhume.core.errors import DataError
-from exhume.records import Dataset, Split
+from exhume.evaluation import evaluate
+from exhume.evaluation.data_checks import check_data
+from exhume.records import Dataset, Outcome, Reconstruction, Split
 from tests.auditing.audited_networks import digits, trained
 
 
@@ -48,6 +49,14 @@ def test_bad_data_is_refused(name: str) -> None:
     data, sentence = BAD[name]
     with pytest.raises(DataError, match=sentence):
         check_data(trained(), data)
+    found = Reconstruction(
+        inputs=TRAIN[:2], certified=torch.tensor([True, False]), confidence=torch.ones(2), outcome=Outcome.PARTIAL
+    )
+    with pytest.raises(DataError, match=sentence):
+        evaluate(found, data, victim=trained())
+    if "outside" not in sentence and name != "shape":  # these need the network
+        with pytest.raises(DataError):
+            evaluate(found, data)
 
 
 def test_a_few_records_that_occur_twice_are_allowed() -> None:
