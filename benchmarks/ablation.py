@@ -121,11 +121,11 @@ def pairs(source: str, seed: int, data_dir: str | None) -> Victim:
     return near_duplicates.train_on_pairs(inputs, labels, seed, width=512).view(), inputs
 
 
-def make_victim(name: str, seed: int, data_dir: str | None, faces: str | None) -> Victim:
+def make_victim(name: str, seed: int, data_dir: str | None, faces: str) -> Victim:
     """Return what an attacker holds of one of ``VICTIMS``, and the inputs, flat."""
     kind, _, source = name.partition(" ")
     if name == "faces 40":
-        return trained_by_exhume(faces or "faces", None, 40, 1024, seed, data_dir)
+        return trained_by_exhume(faces, None, 40, 1024, seed, data_dir)
     if name == "mnist 50":
         return trained_by_exhume("mnist", "odd-even", 50, 512, seed, data_dir)
     return {"lively": lively, "gradient": gradient, "pairs": pairs}[kind](source, seed, data_dir)
@@ -143,7 +143,7 @@ VICTIMS = (
 
 
 def measure(
-    victim: str, without: str, seed: int, *, data_dir: str | None, seconds: float | None, faces: str | None = None
+    victim: str, without: str, seed: int, *, data_dir: str | None, seconds: float | None, faces: str = "faces"
 ) -> dict[str, Any]:
     """Attack one network without a strategy."""
     view, inputs = make_victim(victim, seed, data_dir, faces)
@@ -171,7 +171,7 @@ def summarise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir")
-    parser.add_argument("--faces", help="faces as .npz, if the bundled ones cannot be read")
+    parser.add_argument("--faces", default="faces", help="faces as .npz, if the bundled ones cannot be read")
     parser.add_argument("--out", type=Path, default=Path("out/benchmarks"))
     parser.add_argument("--victims", default=",".join(VICTIMS))
     parser.add_argument("--without", default=",".join(STRATEGIES))
@@ -183,7 +183,10 @@ def main(arguments: list[str] | None = None) -> None:
     for strategy in STRATEGIES:  # a renamed function is found before anything is measured
         with switched_off(strategy):
             pass
-    every = itertools.product(range(options.seeds), options.victims.split(","), options.without.split(","))
+    victims = options.victims.split(",")
+    if "faces 40" in victims and not small_victims.readable_sources([options.faces], options.data_dir):
+        victims.remove("faces 40")
+    every = itertools.product(range(options.seeds), victims, options.without.split(","))
     cases = [{"victim": victim, "without": without, "seed": seed} for seed, victim, without in every]
     limits = {"data_dir": options.data_dir, "seconds": options.seconds, "faces": options.faces}
     rows = run_cases(

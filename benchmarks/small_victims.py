@@ -53,18 +53,16 @@ def draw_images(source: str, size: int, seed: int, data_dir: str | None) -> tupl
     return inputs[chosen], labels[chosen]
 
 
-def readable_sources(wanted: Sequence[str], data_dir: str | None, files: dict[str, str]) -> list[str]:
-    """Return the sources whose files and packages are here, and print which are not; ``files`` replace some of them."""
+def readable_sources(wanted: Sequence[str], data_dir: str | None) -> list[str]:
+    """Return the sources whose files and packages are here, and print which are not."""
     readable = []
     for source in wanted:
         try:
-            load_images(files.get(source, source), data_dir)
+            load_images(source, data_dir)
         except (ExhumeError, ImportError) as reason:
             print(f"without {source}: {reason}", flush=True)
         else:
             readable.append(source)
-    if not readable:
-        raise SystemExit("There is no data set to measure on.")
     return readable
 
 
@@ -204,7 +202,7 @@ def attack(view: exhume.AttackerView, seen: Tensor, *, seed: int, seconds: float
         seed: of the attack.
         seconds: time limit, after which what is found so far is judged; None: no limit.
     """
-    row: dict[str, Any] = {"rank": None, "exact": 0, "certified": 0, "false": 0, "certificates": []}
+    row: dict[str, Any] = {"rank": None, "candidates": 0, "exact": 0, "certified": 0, "false": 0, "certificates": []}
     row["nearest"] = [1e300] * len(seen)
     started = time.perf_counter()
     try:
@@ -219,6 +217,7 @@ def attack(view: exhume.AttackerView, seen: Tensor, *, seed: int, seconds: float
     bounds = found.diagnostics["error_bounds"]
     return row | {
         "rank": found.diagnostics.get("training_size_estimate"),
+        "candidates": len(found),
         "exact": int((errors < EXACT).any(dim=0).sum()),
         "certified": len(sure),
         "false": int((nearest[sure] >= EXACT).sum()),

@@ -226,8 +226,9 @@ def test_controls_count_certificates_of_other_images_as_false(small, tmp_path, c
 def test_near_duplicates_differ_as_stated_and_are_told_apart(small):
     _, _, near_duplicates, _ = small
     inputs, labels = near_duplicates.make_pairs("digits", "part", 0.3, 0, None, pairs=4)
-    images = inputs[:4]
-    torch.testing.assert_close(inputs[4:] - images, 0.3 * (images.roll(1, 0) - images))
+    smaller, _ = near_duplicates.make_pairs("digits", "part", 0.1, 0, None, pairs=4)
+    torch.testing.assert_close(inputs[4:] - inputs[:4], 3 * (smaller[4:] - smaller[:4]))
+    assert torch.linalg.matrix_rank(inputs) == 8
     assert torch.equal(labels[:4], labels[4:])
     row = near_duplicates.measure("digits", "part", 0.3, 0, data_dir=None, seconds=20, pairs=4, width=256)
     assert row["images"] == 8
