@@ -2,9 +2,9 @@
 
 20 images and 20 copies of them with the same labels, 1024 units, one hidden layer, PyTorch's default initial weights,
 a cross-entropy of two classes, full-batch steps. A copy is its image plus noise of standard deviation ε, or moved by
-the fraction ε towards an image that is not trained on. An image is *exact* if no pixel of its best candidate is off by 0.02, and *told
-apart* if in addition that candidate is at most half as far from it as its copy is. Prints one row per network and the
-curve over ε, and writes ``near_duplicates.json``.
+the fraction ε towards an image that is not trained on. An image is *exact* if no pixel of its best candidate is off by
+0.02, and *told apart* if in addition that candidate is at most half as far from it as its copy is. Prints one row per
+network and the curve over ε, and writes ``near_duplicates.json``.
 
     PYTHONPATH=src python benchmarks/near_duplicates.py --data-dir DIR --out DIR [--seeds 5] [--at-once 16]
 """
