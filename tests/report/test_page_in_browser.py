@@ -285,6 +285,19 @@ def test_print_shows_collapsed_parts_and_no_controls(opened: Any) -> None:
     assert not page.locator("#tools").is_visible()
 
 
+def test_print_fits_the_page(opened: Any) -> None:
+    page = opened(audit(), viewport={"width": 720, "height": 1020}).page  # A4 without its margins
+    page.emulate_media(media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 720
+    tops = page.evaluate("[...document.querySelectorAll('.tiles li')].map(tile => tile.getBoundingClientRect().top)")
+    assert len(set(tops)) == 1, "the tiles fill one row, and leave no empty cell"
+    words = page.evaluate(
+        """[...document.querySelectorAll('.card .word')].map(word => word.getBoundingClientRect().bottom
+             - word.closest('.card').querySelector('.caption').getBoundingClientRect().top)"""
+    )
+    assert max(words) <= 1, "no word below an image reaches into the caption"
+
+
 def test_the_page_works_without_scripts(opened: Any) -> None:
     page = opened(audit(), java_script_enabled=False).page
     assert page.locator("h1").is_visible()

@@ -21,6 +21,7 @@ from exhume.core.progress import Progress, no_progress
 from exhume.core.settings_from_text import parse_value
 from exhume.core.text import first_sentence
 from exhume.core.weight_files import load_weights
+from exhume.models.outputs import with_tensor_output
 from exhume.records import AttackerView, PublicTraining, StartEvidence, count_outputs, read_checkpoint, takes_token_ids
 from exhume.records.record import Bounds
 from exhume.training.settings import LossName
@@ -57,7 +58,8 @@ def build_view(
     name, factory = own.model, find_factory(own.model)
     network = build_model(factory, name)
     if not takes_token_ids(network, shape):
-        count_outputs(network, shape)  # refuses models that cannot be audited, before long work
+        # Refuses models that cannot be audited, before long work.
+        count_outputs(with_tensor_output(network, shape), shape)
     names = network.state_dict().keys()
     view = AttackerView(
         model=network,

@@ -143,10 +143,11 @@ def _list_attacks(audit: Audit) -> list[dict[str, Any]]:
 
 
 def _name_network(audit: Audit, first: str | None) -> str:
-    """Return what the page calls the network: its name on the command line, else its architecture, else the data."""
+    """Return what the page calls the network: its name on the command line, else its kind, else the data."""
     given = audit.given if first is None else audit.evaluations[first].given
     data = "" if first is None else audit.evaluations[first].dataset
-    return str(audit.notes.get("model") or given.get("architecture") or data)
+    kind = str(given.get("architecture") or "").partition("(")[0]
+    return str(audit.notes.get("model") or kind or data)
 
 
 def _describe_threat_model(given: Mapping[str, Any]) -> dict[str, Any]:
