@@ -71,6 +71,10 @@ _TABLE: dict[str, tuple[str, str]] = {
         _FINAL_WEIGHTS,
         "images recovered exactly, where the edges of units meet, from training sets of ten",
     ),
+    "max-margin-exact-size": (
+        _FINAL_WEIGHTS,
+        "images recovered exactly and certified, where edges meet, against the size of the training set",
+    ),
     "max-margin-choice": (
         _FINAL_WEIGHTS,
         "settings chosen by the residual, and by an oracle that sees the training images",

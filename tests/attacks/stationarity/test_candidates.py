@@ -15,7 +15,13 @@ def collect(free, residuals, similar=0.95):
     runs = FinishedRuns(free=free, raw=raw, residuals=torch.tensor(residuals), history=torch.zeros(1))
     view = AttackerView(model=torch.nn.Identity(), final={}, input_shape=(1, 2, 3))
     return collect_candidates(
-        view, pose(), runs, similar=similar, edges=False, generator=torch.Generator().manual_seed(0)
+        view,
+        pose(),
+        runs,
+        similar=similar,
+        edges=False,
+        error_rate=1e-3,
+        generator=torch.Generator().manual_seed(0),
     )
 
 
@@ -28,6 +34,8 @@ def test_runs_that_got_stuck_are_left_out():
     assert found.kept_runs.tolist() == [1, 2]
     assert len(found.inputs) == len(found.duals) == len(found.confidence) == 8
     assert found.exact == 0
+    assert not bool(found.certified.any())
+    assert found.doubts == ["it was found by the search, and too few edges meet there"] * 8
 
 
 def test_a_candidate_of_two_runs_is_averaged_and_sure():

@@ -34,11 +34,11 @@ def test_points_on_a_circle_are_recovered_and_points_between_are_not():
     assert count_near(data.holdout.inputs, found.inputs) == 0
     random = 2 * torch.rand(found.inputs.shape, generator=torch.Generator().manual_seed(0)) - 1
     assert count_near(data.train.inputs, random) <= 1
-    # Points that edges determine are all training points, and the attacker knows it.
-    exact = len(found.diagnostics["edges_met"])
-    assert exact >= 3
-    assert float(torch.cdist(found.inputs[:exact], data.train.inputs).amin(1).max()) < 1e-3
-    assert float(found.confidence[: found.diagnostics["determined_by_edges"]].min()) == 1.0
+    # Points that enough edges meet at are all training points, and the attacker can prove it.
+    assert int(found.certified.sum()) >= 3
+    assert float(torch.cdist(found.inputs[found.certified], data.train.inputs).amin(1).max()) < 1e-3
+    assert float(found.confidence[found.certified].min()) == 1.0
+    assert float(found.p_values[found.certified].max()) < 1e-3
 
 
 def test_the_final_weights_show_the_number_of_images_and_their_span():
@@ -67,6 +67,7 @@ def test_an_untrained_network_reveals_nothing():
     view = replace(victim.view(), final=victim.initial, initial=None)
     found = replace(QUICK, candidates=20, trials=1, steps=100).run(view, device="cpu")
     assert exhume.evaluate(found, digits()).relative.levels[0].chance > 0.01
+    assert not bool(found.certified.any())
 
 
 def test_an_interrupted_attack_ends_with_the_same_result(tmp_path):

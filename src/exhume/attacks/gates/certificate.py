@@ -16,8 +16,8 @@ from torch import Tensor
 
 from exhume.attacks.gates.check import CheckedRows
 from exhume.attacks.gates.problem import RowProblem
-from exhume.attacks.gates.significance import bound_log_tail
 from exhume.attacks.gates.zeros import find_zeros, zero_width
+from exhume.core.chance import bound_log_tail
 
 
 class Doubt(StrEnum):

@@ -7,15 +7,14 @@ does as well is bounded by the number of halfspace patterns (Cover 1965).
 
 import math
 
-import numpy as np
 import torch
 from jaxtyping import Float
-from numpy.typing import NDArray
-from scipy.special import gammaln, logsumexp, xlogy
+from scipy.special import gammaln, logsumexp
 from torch import Tensor
 
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.zeros import classify_entries
+from exhume.core.chance import bound_log_tail, log_choices
 
 
 def log_p_generic(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float[Tensor, " row"]:
@@ -25,8 +24,7 @@ def log_p_generic(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float
     entries just above the zeros. The union bound accounts for the choice of the forced ones.
     """
     forced = min(problem.rank - 1, problem.units)
-    choices = gammaln(problem.units + 1) - gammaln(forced + 1) - gammaln(problem.units - forced + 1)
-    return (log_p_zeros(problem, rows) + float(choices)).clamp(max=0.0)
+    return (log_p_zeros(problem, rows) + log_choices(problem.units, forced)).clamp(max=0.0)
 
 
 def log_p_zeros(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float[Tensor, " row"]:
@@ -54,16 +52,6 @@ def log_p_placement(
     tail = bound_log_tail(hits.double().cpu().numpy(), trials.double().cpu().numpy(), chance)
     patterns = log_halfspace_patterns(2 * problem.units, free)
     return torch.as_tensor(tail + patterns, dtype=torch.float64).clamp(max=0.0)
-
-
-def bound_log_tail(
-    hits: NDArray[np.float64], trials: NDArray[np.float64] | int, chance: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Bound the log probability of at least ``hits`` successes in ``trials`` (Chernoff; Hoeffding 1963)."""
-    rate = np.clip(hits / trials, chance, 1.0)
-    divergence = xlogy(rate, rate / chance) + xlogy(1 - rate, (1 - rate) / (1 - chance))
-    bound: NDArray[np.float64] = -trials * divergence
-    return bound
 
 
 def log_halfspace_patterns(points: int, free: int) -> float:

@@ -3,18 +3,24 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from exhume.attacks.stationarity.edges import Edges, MeetingPoints, find_meeting_points
+from exhume.attacks.stationarity.edge_certificate import Doubt, EdgeCertificate, certify_meeting_points
+from exhume.attacks.stationarity.edges import Edges
+from exhume.attacks.stationarity.meeting_points import (
+    InputRange,
+    MeetingPoints,
+    count_edges_through,
+    find_meeting_points,
+    search_meeting_points,
+)
 from exhume.attacks.stationarity.problem import StationarityProblem
 from exhume.attacks.stationarity.runs import FinishedRuns
 from exhume.core.correlation import agreement_between_runs, standardise
 from exhume.core.suppression import suppress_neighbours
 from exhume.records import AttackerView
 
-OUTSIDE_RANGE = 0.05
-"""Largest distance of a meeting point from the range of inputs, relative to its norm."""
 STUCK = 2.0
 """Residual, relative to the best run's, above which a run got stuck; its candidates would only dilute the others."""
 
@@ -30,11 +36,35 @@ class Candidates:
     """The runs that were pooled, the best first."""
     met: MeetingPoints | None
     """The meeting points; None where edges were not searched."""
+    certificate: EdgeCertificate | None
+    """What is proven about the meeting points."""
 
     @property
     def exact(self) -> int:
         """Number of candidates that are meeting points."""
         return 0 if self.met is None else len(self.met.points)
+
+    @property
+    def certified(self) -> Bool[Tensor, " candidate"]:
+        """Which candidates are proven."""
+        certified = torch.zeros(len(self.inputs), dtype=torch.bool)
+        if self.certificate is not None:
+            certified[: self.exact] = self.certificate.is_certified
+        return certified
+
+    @property
+    def p_values(self) -> Float[Tensor, " candidate"]:
+        """P-value of each certificate; 1 for candidates of the search."""
+        p_values = torch.ones(len(self.inputs), dtype=torch.float64)
+        if self.certificate is not None:
+            p_values[: self.exact] = self.certificate.log_p.exp()
+        return p_values
+
+    @property
+    def doubts(self) -> list[Doubt]:
+        """Why each candidate is not proven."""
+        own = [] if self.certificate is None else self.certificate.doubts
+        return own + [Doubt.SEARCH] * (len(self.inputs) - len(own))
 
 
 def collect_candidates(
@@ -44,25 +74,32 @@ def collect_candidates(
     *,
     similar: float,
     edges: bool,
+    error_rate: float,
     generator: torch.Generator,
 ) -> Candidates:
-    """Pool the candidates of the runs that did not get stuck, and find the points where edges meet around them."""
+    """Pool the candidates of the runs that did not get stuck, and find and judge the points where edges meet."""
     order = runs.residuals.argsort()
     kept = order[runs.residuals[order] <= STUCK * runs.residuals[order[0]] + 1e-9]
     chosen = kept.to(runs.free.device)
     free = runs.free[chosen].flatten(0, 1)
     inputs = problem.inputs(free)
-    duals = torch.cat([problem.duals(runs.free[run], runs.raw[run]) for run in kept.tolist()])
+    duals_of_all = problem.duals(runs.free[chosen], runs.raw[chosen]).flatten(0, 1)
     agreement = agreement_between_runs(inputs, chosen.repeat_interleave(runs.free.shape[1]))
     means, leaders = merge_near_duplicates(inputs, agreement, similar)
     confidence = agreement[leaders]
-    met = _find_meeting_points(view, problem, free, generator) if edges else None
-    if met is not None:
+    duals = duals_of_all[leaders]
+    met, certificate = None, None
+    if edges and (found := _find_meeting_points(view, problem, free, runs.free.shape[1], error_rate, generator)):
+        met, certificate = found
         means = torch.cat([problem.inputs(met.points.to(means)), means])
-        certain = torch.where(met.determined, 1.0, agreement[met.starts].double()).to(confidence)
-        confidence = torch.cat([certain, confidence])
-        leaders = torch.cat([met.starts, leaders])
-    return Candidates(inputs=means, confidence=confidence, duals=duals[leaders], kept_runs=kept, met=met)
+        # The fraction of its edges that need not meet anywhere.
+        beyond = 1 - problem.space.dimension / met.counts.double()
+        sure = torch.where(certificate.is_certified.to(beyond.device), 1.0, beyond)
+        confidence = torch.cat([sure.to(confidence), confidence])
+        duals = torch.cat([_duals_of_nearest(met.points.to(free), free, duals_of_all), duals])
+    return Candidates(
+        inputs=means, confidence=confidence, duals=duals, kept_runs=kept, met=met, certificate=certificate
+    )
 
 
 def merge_near_duplicates(
@@ -90,18 +127,34 @@ def merge_near_duplicates(
 
 
 def _find_meeting_points(
-    view: AttackerView, problem: StationarityProblem, free: Tensor, generator: torch.Generator
-) -> MeetingPoints | None:
-    """Find where edges meet around the candidates of all runs, inside the range of inputs."""
+    view: AttackerView,
+    problem: StationarityProblem,
+    free: Tensor,
+    most: int,
+    error_rate: float,
+    generator: torch.Generator,
+) -> tuple[MeetingPoints, EdgeCertificate] | None:
+    """Find where edges meet around the candidates of all runs, and judge these points."""
     edges = Edges.of(view, problem.space)
     if edges is None or not bool(free.isfinite().all()):
         return None
-    met = find_meeting_points(edges, free.double(), generator)
-    if problem.box is None:
-        return met
-    inputs = problem.inputs(met.points.to(free))
-    outside = problem.box.violation(inputs).norm(dim=1)
-    return met.take(outside <= OUTSIDE_RANGE * inputs.norm(dim=1))
+    within = InputRange.of(problem.box, problem.space).to(free.device)
+    edges, met = find_meeting_points(edges, within, free.double(), generator, most)
+    if not len(met.points):
+        return None
+    null = edges.with_shuffled_offsets(generator)
+    ends = search_meeting_points(null, within, met.points, met.scale)
+    shuffled = count_edges_through(null, ends, met.scale).reshape(-1, len(met.points)).amax(0)
+    return met, certify_meeting_points(edges, within, met, shuffled, error_rate=error_rate)
+
+
+def _duals_of_nearest(
+    points: Float[Tensor, "point free"],
+    free: Float[Tensor, "candidate free"],
+    duals: Float[Tensor, "candidate output"],
+) -> Float[Tensor, "point output"]:
+    """Return the duals of the candidate nearest to each point."""
+    return duals[torch.cdist(points, free).argmin(1)]
 
 
 def to_pixels(

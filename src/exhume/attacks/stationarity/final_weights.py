@@ -82,8 +82,10 @@ class FinalWeights(Attack):
     floor_weight: Weight = 5.0
     """Weight of multipliers below the floor, relative to a result that explains nothing."""
     edges: bool = True
-    """Whether to look for points where the edges of many first-layer units meet around the candidates: a training input
-    lies exactly there."""
+    """Whether to look for points where the edges of many units meet around the candidates: a training input lies there,
+    and where enough edges meet this is a proof."""
+    error_rate: Annotated[float, Field(gt=0, lt=1)] = 1e-3
+    """Probability, over the whole run, of certifying anything that was not trained on."""
     rescale: bool | None = None
     """Whether to stretch every candidate over the pixel range; None: where the first layer does not determine the scale
     of inputs, since a larger input with a smaller multiplier then explains the same weights."""
@@ -126,7 +128,13 @@ class FinalWeights(Attack):
         runs = stages.run_winners(knobs)
         stages.discard_checkpoints()
         found = collect_candidates(
-            view, problem, runs, similar=self.similar, edges=self.edges, generator=context.generator
+            view,
+            problem,
+            runs,
+            similar=self.similar,
+            edges=self.edges,
+            error_rate=self.error_rate,
+            generator=context.generator,
         )
         diagnostics = {
             "residuals": runs.residuals.tolist(),
@@ -210,37 +218,43 @@ class FinalWeights(Attack):
         diagnostics: dict[str, Any],
     ) -> Reconstruction:
         unexplained = float(runs.residuals.min())
+        proven = int(found.certified.sum())
         outcome = Outcome.CONVERGED if unexplained <= EXPLAINED else Outcome.STALLED
+        outcome = Outcome.PARTIAL if proven else outcome
         stretch = self.rescale if self.rescale is not None else problem.space.constant is None
         exact, pooled = found.inputs[: found.exact], found.inputs[found.exact :]
         pixels = torch.cat([to_pixels(view, exact, stretch=False), to_pixels(view, pooled, stretch=stretch)])
         upper_layers = self._upper_layers(view)
         return Reconstruction(
             inputs=pixels,
-            certified=torch.zeros(len(pixels), dtype=torch.bool),
+            certified=found.certified,
+            p_values=found.p_values.float(),
             confidence=found.confidence.float(),
             duals=found.duals.float(),
             outcome=outcome,
-            message=_describe_result(outcome, unexplained, upper_layers == 0.0, found.exact),
+            message=_describe_result(unexplained, upper_layers == 0.0, found.exact, proven),
             history=runs.history.float(),
             diagnostics=diagnostics
             | {
                 "upper_layers": upper_layers,
                 "edges_met": [] if found.met is None else found.met.counts.tolist(),
-                "determined_by_edges": 0 if found.met is None else int(found.met.determined.sum()),
+                "doubts": [doubt.value for doubt in found.doubts],
+                "largest_errors": [] if found.certificate is None else found.certificate.errors.tolist(),
                 "chosen_by": "the unexplained fraction of the weights that count; no training input was seen",
             },
         )
 
 
-def _describe_result(outcome: Outcome, unexplained: float, first_layer_only: bool, exact: int) -> str:
-    """Return how much is explained, and the number of candidates where edges meet."""
+def _describe_result(unexplained: float, first_layer_only: bool, exact: int, proven: int) -> str:
+    """Return how much is explained, the number of candidates where edges meet, and how many of them are proven."""
     whole = "first layer" if first_layer_only else "weights"
     are = "is a point" if exact == 1 else "are points"
-    met = f" {exact} of the candidates {are} where the edges of many units meet." if exact else ""
-    if outcome is Outcome.CONVERGED:
-        return f"The candidates explain all but {unexplained:.2%} of the squared {whole}; nothing here is proven.{met}"
+    met = f" {exact} of the candidates {are} where the edges of many units meet" if exact else ""
+    proof = f"; {proven} of them certified." if proven else "." if exact else ""
+    unproven = "" if proven else " Nothing here is proven."
+    if unexplained <= EXPLAINED:
+        return f"The candidates explain all but {unexplained:.2%} of the squared {whole}.{unproven}{met}{proof}"
     return (
         f"The candidates leave {unexplained:.2%} of the squared {whole} unexplained: the training may have stopped far "
-        f"from a stationary point, where initial weights are still visible, or the search needs more steps.{met}"
+        f"from a stationary point, where initial weights are still visible, or the search needs more steps.{met}{proof}"
     )

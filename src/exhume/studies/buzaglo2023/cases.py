@@ -10,6 +10,7 @@ from exhume.attacks.attack import Attack
 from exhume.attacks.stationarity import Stationarity
 from exhume.attacks.stationarity.max_margin import MaxMargin
 from exhume.core.errors import ExhumeError
+from exhume.evaluation.evaluate import evaluate
 from exhume.models.architecture import Architecture
 from exhume.models.convnet import ConvNet
 from exhume.records import Dataset, Reconstruction, Victim
@@ -47,6 +48,8 @@ COLUMNS = {
     "correlated": "by correlation at 1 % FPR",
     "exact": "exact",
     "exact_null": "exact, held out",
+    "certified": "certified",
+    "certified_falsely": "falsely",
     "kkt_residual": "KKT residual",
     "residual": "unexplained",
     "attack_seconds": "seconds",
@@ -118,6 +121,7 @@ def measure_case(case: Case, seed: int, run: StudyRun) -> dict[str, Any]:
     victim = train_case(case, data, seed, run)
     report = kkt_report(victim, data)
     found = attack_final_weights(case, victim, data, seed, run)
+    evaluation = evaluate(found, data)
     ranks = relative_ranks(found, data)
     level = ranks.level(FPR)
     similar, similar_null, correlated = count_similar(found, data)
@@ -138,6 +142,8 @@ def measure_case(case: Case, seed: int, run: StudyRun) -> dict[str, Any]:
         "exact": count_exact(found, data.train),
         "exact_null": count_exact(found, data.holdout),
         "points_of_edges": len(found.diagnostics.get("edges_met", ())),
+        "certified": evaluation.certified,
+        "certified_falsely": evaluation.false_certificates,
         "candidates": len(found),
         "attack": found.attack,
         "attack_seconds": found.seconds,

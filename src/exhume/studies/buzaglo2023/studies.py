@@ -66,6 +66,10 @@ CASES: dict[str, tuple[str, tuple[Case, ...]]] = {
         ),
     ),
     "exact": ("weight decay", tuple(replace(case, size=10, width=400) for case in WEIGHT_DECAYS)),
+    "exact-size": (
+        "training images",
+        tuple(Case(label=str(size), size=size, width=400, weight_decay=1e-3) for size in (10, 20, 30, 50)),
+    ),
     "choice": (
         "settings",
         tuple(

@@ -1,0 +1,247 @@
+"""Decide which meeting points of edges are proven to be training inputs, and state why the others are not.
+
+Any ``n`` edges meet in ``n`` dimensions, so every further edge through a point is a coincidence, or the training put it
+there. If the offsets of the edges were independent, with the density measured around the point, the expected number of
+points with ``k`` edges within a width is at most ``C(K, n)`` times the probability of ``k − n`` hits among the other
+``K − n`` edges. (For ``k`` given edges the offsets that allow such a point are the column space of their normals plus a
+cube; its volume is that of the ``n`` dimensions times the projection of the cube.) That bounds the probability that any
+such point exists, so nothing has to be added for the number of points that were tried.
+
+A point that is no input can also lie on many edges because a *line* does: all edges through two inputs contain the line
+between them, and one more edge cuts it somewhere. So along every direction enough edges must resist.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from pydantic import PositiveFloat
+from scipy.optimize import linprog
+from torch import Tensor
+
+from exhume.attacks.stationarity.edges import FAR, Edges, Points
+from exhume.attacks.stationarity.meeting_points import InputRange, MeetingPoints
+from exhume.core.chance import bound_log_tail, log_choices
+from exhume.core.settings import settings
+
+NEARLY = 0.9
+"""A narrower width is taken if it is this significant, compared with the most significant: it has less noise."""
+
+
+class Doubt(StrEnum):
+    """Why a candidate is not certified; the first reason that applies."""
+
+    NONE = ""
+    SEARCH = "it was found by the search, and too few edges meet there"
+    CHANCE = "chance may explain why its edges meet"
+    LINE = "a line of points lies on most of its edges"
+    NOISE = "its edges and the range of inputs leave it too imprecise"
+    RANGE = "it lies outside the range of inputs"
+
+
+@settings
+class EdgeRules:
+    """What counts as a meeting of edges, and as determined."""
+
+    widths: tuple[PositiveFloat, ...] = (1e-4, 3e-4, 1e-3, 3e-3)
+    """Distances up to which a point lies on an edge, in units of the median distance; the most significant is taken,
+    and the probability multiplied by their number. Trainings of finite length leave inputs that far from edges."""
+    band: PositiveFloat = 10.0
+    """Distance up to which edges are counted to estimate how many chance brings within a width, in widths: enough for a
+    count, and near enough for a constant density."""
+    precision: PositiveFloat = 0.02
+    """Largest error of a value, in units of the input; about five grey levels of 256."""
+    noise_tail: PositiveFloat = 3.0
+    """Distance of a true input from the point that fits its edges best, in standard deviations of the fit. Larger than
+    in all measured networks; what it leaves open is limited by the range of inputs as well."""
+    range_slack: PositiveFloat = 2e-3
+    """How far a true input may lie outside its range, in units of the input: the searched space is known to less than
+    half of that in all measured networks."""
+    above_shuffled: PositiveFloat = 1.5
+    """Factor by which edges must outnumber those that meet from the same point among shuffled edges."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgeCertificate:
+    """What is proven about meeting points."""
+
+    doubts: list[Doubt]
+    log_p: Float[Tensor, " point"]
+    """Log of the bound on the probability that chance makes any such point."""
+    errors: Float[Tensor, " point"]
+    """Bound on the error of the values of each point; infinite where chance may explain it."""
+
+    @property
+    def is_certified(self) -> Bool[Tensor, " point"]:
+        """Which points are proven to be training inputs."""
+        return torch.tensor([not doubt for doubt in self.doubts], dtype=torch.bool)
+
+
+def certify_meeting_points(
+    edges: Edges,
+    within: InputRange,
+    met: MeetingPoints,
+    shuffled: Int[Tensor, " point"],
+    *,
+    error_rate: float,
+    rules: EdgeRules | None = None,
+) -> EdgeCertificate:
+    """Decide which meeting points are proven.
+
+    Args:
+        edges: the edges that count.
+        within: the range of inputs.
+        met: the points.
+        shuffled: for each point, the edges that meet where the same search leads from there among shuffled edges.
+        error_rate: the probability, over the whole run, of certifying anything that was not trained on.
+        rules: the tuned numbers; None: their defaults.
+    """
+    rules = rules or EdgeRules()
+    doubts: list[Doubt] = []
+    all_log_p, errors = [], []
+    outside = within.violation(met.points).abs().amax(1)
+    for number, point in enumerate(met.points):
+        local = edges.around(point[None])
+        counts = local.distances[0].abs() < FAR
+        distances, normals = local.distances[0][counts] / met.scale, local.normals[0][counts]
+        log_p, width, chance = log_p_meeting(distances, edges.dimension, rules)
+        is_on = distances.abs() < width
+        fit = _Fit.of(distances[is_on] * met.scale, normals[is_on])
+        all_log_p.append(log_p)
+        errors.append(math.inf)
+        limit = math.log(error_rate)
+        if log_p >= limit or int(is_on.sum()) < rules.above_shuffled * int(shuffled[number]):
+            doubts.append(Doubt.CHANCE)
+        elif log_p_line(fit, within, met.points, number, len(distances), chance, rules) >= limit:
+            doubts.append(Doubt.LINE)
+        elif float(outside[number]) > rules.precision:
+            doubts.append(Doubt.RANGE)
+        else:
+            errors[-1] = largest_error(fit, within, point, rules)
+            doubts.append(Doubt.NONE if errors[-1] <= rules.precision else Doubt.NOISE)
+    return EdgeCertificate(
+        doubts=doubts,
+        log_p=torch.tensor(all_log_p, dtype=torch.float64),
+        errors=torch.tensor(errors, dtype=torch.float64),
+    )
+
+
+def log_p_meeting(distances: Float[Tensor, " edge"], dimension: int, rules: EdgeRules) -> tuple[float, float, float]:
+    """Bound the log probability that any point has as many edges within a width by chance.
+
+    Returns:
+        The bound for the most significant width (the narrowest that is nearly so), that width, and the chance that an
+        edge lies within it.
+    """
+    size, total = distances.abs(), len(distances)
+    if total <= dimension:
+        return 0.0, rules.widths[0], 1.0
+    found = []
+    for width in rules.widths:
+        hits, near = int((size < width).sum()), int(((size >= width) & (size < rules.band * width)).sum())
+        chance = min((near + 1) / (rules.band - 1) / total, 1 - 1e-9)
+        beyond = np.array([float(max(hits - dimension, 0))])
+        tail = bound_log_tail(beyond, total - dimension, np.array([chance]))[0]
+        bound = float(tail) + log_choices(total, dimension) + math.log(len(rules.widths))
+        found.append((min(bound, 0.0), width, chance))
+    best = min(bound for bound, _, _ in found)
+    return next(one for one in found if one[0] <= NEARLY * best)
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """The least-squares fit of a point to its edges."""
+
+    normals: Float[Tensor, "edge free"]
+    noise: float
+    """Standard deviation of the distances from the edges."""
+    strengths: Float[Tensor, " free"]
+    """Singular values of the normals: how well the edges determine each direction."""
+    directions: Float[Tensor, "free free"]
+    """Right singular vectors, one per row."""
+
+    @classmethod
+    def of(cls, distances: Float[Tensor, " edge"], normals: Float[Tensor, "edge free"]) -> "_Fit":
+        dimension = normals.shape[1]
+        _, strengths, directions = torch.linalg.svd(normals, full_matrices=True)
+        padded = strengths.new_zeros(dimension)
+        padded[: len(strengths)] = strengths
+        free = max(len(distances) - dimension, 1)
+        noise = float((distances.square().sum() / free).sqrt())
+        return cls(normals, max(noise, 1e-15), padded, directions)
+
+
+def largest_error(fit: _Fit, within: InputRange, point: Float[Tensor, " free"], rules: EdgeRules) -> float:
+    """Bound the error of the values of a point: how far they can move while edges fit and the input stays in range."""
+    spread = rules.noise_tail * fit.noise / fit.strengths.clamp(min=1e-300)
+    axes = within.axes @ fit.directions.T
+    bounds = (axes * spread).norm(dim=1)
+    values = bounds.argsort(descending=True)
+    if float(bounds[values[0]]) <= rules.precision or not bool(within.lowest.isfinite().any()):
+        return float(bounds[values[0]])
+    doubtful = values[bounds[values] > rules.precision]
+    axes_of, inputs = axes.cpu().numpy(), within.inputs(point[None])[0]
+    slack = rules.range_slack
+    room = torch.cat([within.highest - inputs + slack, inputs - within.lowest + slack]).clamp(min=0).cpu().numpy()
+    bounded = np.isfinite(room)
+    # No edge is further off than the fit allows in all: this cuts the corners of the limits per direction.
+    along = (fit.normals @ fit.directions.T).cpu().numpy()
+    constraints = np.concatenate([np.concatenate([axes_of, -axes_of])[bounded], along, -along])
+    room = np.concatenate([room[bounded], np.full(2 * len(along), rules.noise_tail * fit.noise)])
+    limits = np.stack([-spread.cpu().numpy(), spread.cpu().numpy()], 1)
+    worst = float(bounds[bounds <= rules.precision].max()) if bool((bounds <= rules.precision).any()) else 0.0
+    for value in doubtful.tolist():
+        for sign in (1.0, -1.0):
+            found = linprog(-sign * axes_of[value], constraints, room, bounds=limits, method="highs")
+            worst = max(worst, float(-found.fun) if found.status == 0 else math.inf)
+            if worst > rules.precision:
+                return worst
+    return worst
+
+
+def log_p_line(
+    fit: _Fit, within: InputRange, points: Points, number: int, total: int, chance: float, rules: EdgeRules
+) -> float:
+    """Bound the log probability that chance makes edges resist along the direction where fewest do.
+
+    One edge that cuts a line can always be chosen, among ``total``, and inputs have one line per pair.
+    """
+    point = points[number]
+    others = torch.cat([points[:number], points[number + 1 :]]) - point
+    directions = torch.cat([fit.directions, others / others.norm(dim=1, keepdim=True).clamp(min=1e-300)])
+    directions = _sparsest(fit, directions)
+    reach = _reach(within, point, directions, rules.range_slack)
+    resisting = ((fit.normals @ directions.T).abs() * reach > 3 * fit.noise).sum(0)
+    moves = (within.axes @ directions.T).abs().amax(0) * reach
+    resisting = resisting[moves > rules.precision]
+    if not len(resisting):
+        return -math.inf
+    beyond = np.array([float(max(int(resisting.min()) - 1, 0))])
+    dimension = fit.normals.shape[1]
+    lines = math.log(dimension * (dimension + 1) / 2) + math.log(total)
+    return float(bound_log_tail(beyond, total, np.array([chance]))[0]) + lines
+
+
+def _sparsest(fit: _Fit, directions: Float[Tensor, "direction free"]) -> Float[Tensor, "more free"]:
+    """Return the directions and those near them along which fewest edges resist, by re-weighted eigenvectors."""
+    current = directions
+    for width in np.geomspace(0.1, 1e-4, 12):
+        weights = 1 / ((current @ fit.normals.T).square() + width**2)
+        moments = (fit.normals.T * weights[:, None]) @ fit.normals
+        current = torch.linalg.eigh(moments).eigenvectors[:, :, 0]
+    return torch.cat([directions, current])
+
+
+def _reach(
+    within: InputRange, point: Float[Tensor, " free"], directions: Float[Tensor, "direction free"], slack: float
+) -> Float[Tensor, " direction"]:
+    """Return how far the input can move along each direction, either way, inside its range."""
+    inputs = within.inputs(point[None])[0].clamp(within.lowest, within.highest)
+    slopes = directions @ within.axes.T
+    steepness = slopes.abs().clamp(min=1e-12)
+    up = (torch.where(slopes > 0, within.highest - inputs, inputs - within.lowest) + slack) / steepness
+    down = (torch.where(slopes > 0, inputs - within.lowest, within.highest - inputs) + slack) / steepness
+    return torch.maximum(up.amin(1), down.amin(1)).clamp(max=1e3)

@@ -1,0 +1,237 @@
+"""Points where the edges of many units meet: exact training inputs from the final weights alone.
+
+Robust least squares moves every starting point to where most of the edges around it meet. The range of inputs takes
+part: directions in which few edges differ are left to it, and outside of it edges crowd around points that are no
+inputs. Values of real pictures often lie exactly on an end of their range, so its faces attract like edges; they do not
+count as edges. Starting points are the candidates of a search, mixtures of two, and corners of the range that lie away
+from the points found before.
+"""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from scipy.optimize import linprog
+from torch import Tensor
+
+from exhume.attacks.stationarity.edges import Edges, Points
+from exhume.clues.search_space import SearchSpace
+from exhume.core.suppression import suppress_neighbours
+from exhume.optimise.box import Box
+
+REACHES = (0.1, 0.2)
+"""Distances within which edges attract a starting point, in units of the median distance of edges from the starts."""
+ON_EDGE = 1e-3
+"""Largest distance, in the same unit, of a point from an edge that it lies on."""
+ROUNDS = 60
+"""Rounds of re-weighted least squares per starting point."""
+DAMPING = 0.03
+"""Initial damping of the least squares; it shrinks with the reach."""
+STEADY = 0.05
+"""Values whose axis has less than this length inside the searched space hardly vary there; their faces say nothing."""
+STARTS_PER_DIMENSION = 12
+"""Starting points per searched dimension: candidates, and beyond their number mixtures of two."""
+CORNER_ROUNDS = 3
+"""Rounds in which corners of the range are starting points."""
+CORNERS_PER_DIMENSION = 6
+"""Corners per searched dimension and round."""
+SURELY_FOUND = 2.0
+"""Edges through a point, in searched dimensions, from which later rounds look away from it."""
+BEYOND_FORCED = 1.5
+"""Edges through a reported point, in searched dimensions, of which one each can be forced."""
+SAME_POINT = 0.1
+"""Points closer than this, in units of the median distance of edges, are the same."""
+MOST_OPERATIONS = 1e12
+"""Multiplications that the search may take, a few minutes of one CPU core; starting points beyond it are left out."""
+ROOM = 1e-3
+"""How far beyond its range a corner may lie: a searched space that noise has moved need not touch the range."""
+NUMBERS_AT_ONCE = 2**22
+"""Size of the largest intermediate tensor, in numbers; starting points are searched in parts of this size."""
+
+
+@dataclass(frozen=True)
+class InputRange:
+    """The range of inputs as a function of free coordinates."""
+
+    axes: Float[Tensor, "value free"]
+    """The change of every value along the coordinates."""
+    origin: Float[Tensor, " value"]
+    """The input whose free coordinates are zero."""
+    lowest: Float[Tensor, " value"]
+    highest: Float[Tensor, " value"]
+
+    @classmethod
+    def of(cls, box: Box | None, space: SearchSpace) -> "InputRange":
+        """Return the range inside a space; infinite where there is no box."""
+        free = torch.eye(space.dimension, dtype=torch.float64)
+        if space.basis is not None:
+            free = free.to(space.basis.device)
+        zero = torch.zeros_like(free[:1])
+        wide = SearchSpace(space.size, None if space.basis is None else space.basis.double(), space.constant)
+        origin = wide.inputs(wide.coordinates(zero))[0]
+        axes = (wide.inputs(wide.coordinates(free)) - origin).T
+        ends = (-torch.inf, torch.inf) if box is None else (box.lowest, box.highest)
+        lowest, highest = (torch.as_tensor(end).to(origin).expand_as(origin) for end in ends)
+        return cls(axes, origin, lowest, highest)
+
+    def to(self, device: torch.device) -> "InputRange":
+        """Return the same range on a device."""
+        return InputRange(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether every value has a range."""
+        return bool(self.lowest.isfinite().all() & self.highest.isfinite().all())
+
+    def inputs(self, points: Points) -> Float[Tensor, "point value"]:
+        """Return the inputs at points."""
+        return points @ self.axes.T + self.origin
+
+    def violation(self, points: Points) -> Float[Tensor, "point value"]:
+        """Return how far each value lies outside its range, with its sign."""
+        inputs = self.inputs(points)
+        return inputs - inputs.clamp(self.lowest, self.highest)
+
+    def faces_around(self, points: Points) -> tuple[Float[Tensor, "point face"], Float[Tensor, "face free"]]:
+        """Return the signed distance of every value that varies from the nearer end of its range, and the normals."""
+        lengths = self.axes.norm(dim=1)
+        varies = (lengths > STEADY) & self.lowest.isfinite() & self.highest.isfinite()
+        inputs = self.inputs(points)[:, varies]
+        above, below = inputs - self.lowest[varies], inputs - self.highest[varies]
+        nearer = torch.where(above.abs() < below.abs(), above, below)
+        return nearer / lengths[varies], self.axes[varies] / lengths[varies, None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeetingPoints:
+    """Distinct points on more edges than can be forced, those on most edges first."""
+
+    points: Points
+    counts: Int[Tensor, " point"]
+    """Number of edges through each point."""
+    scale: float
+    """The median distance of edges from the starting points, the unit of tolerances."""
+
+    def joined_with(self, points: Points, edges: Edges) -> "MeetingPoints":
+        """Return these points and those of others that lie on enough edges, each once."""
+        counts = torch.cat([self.counts, count_edges_through(edges, points, self.scale)])
+        points = torch.cat([self.points, points])
+        order = counts.argsort(descending=True, stable=True)[: int((counts >= BEYOND_FORCED * edges.dimension).sum())]
+        groups = suppress_neighbours(order, lambda one: (points - points[one]).norm(dim=1) <= SAME_POINT * self.scale)
+        kept = torch.tensor([one for one, _ in groups], dtype=torch.long, device=points.device)
+        return MeetingPoints(points=points[kept], counts=counts[kept], scale=self.scale)
+
+
+def find_meeting_points(
+    edges: Edges, within: InputRange, starts: Points, generator: torch.Generator, most: int
+) -> tuple[Edges, MeetingPoints]:
+    """Find points where edges meet, around the starts and around corners of the range.
+
+    Args:
+        edges: the edges.
+        within: the range of inputs.
+        starts: approximate inputs.
+        generator: draws mixtures of starts.
+        most: largest number of points to return.
+
+    Returns:
+        The edges that count, given the starts; and the points.
+    """
+    starts = _add_mixtures(starts, STARTS_PER_DIMENSION * edges.dimension, generator)
+    affordable = max(1, int(MOST_OPERATIONS / (len(REACHES) * ROUNDS * edges.multiplications)))
+    edges = edges.with_slopes_at(starts[:64])
+    scale = edges.median_distance(starts[:64])
+    met = MeetingPoints(points=starts[:0], counts=starts.new_zeros(0, dtype=torch.long), scale=scale)
+    for _ in range(1 + CORNER_ROUNDS):
+        starts = starts[:affordable]
+        affordable -= len(starts)
+        met = met.joined_with(search_meeting_points(edges, within, starts, scale), edges)
+        if affordable <= 0 or not within.is_finite:
+            break
+        surely = met.points[met.counts >= SURELY_FOUND * edges.dimension]
+        starts = _find_corners(within, surely, CORNERS_PER_DIMENSION * edges.dimension, generator)
+    return edges, MeetingPoints(points=met.points[:most], counts=met.counts[:most], scale=scale)
+
+
+def count_edges_through(edges: Edges, points: Points, scale: float) -> Int[Tensor, " point"]:
+    """Count the edges that each point lies on."""
+    parts = [edges.around(part).distances.abs() < ON_EDGE * scale for part in _split(edges, points)]
+    return torch.cat([part.sum(1) for part in parts])
+
+
+def search_meeting_points(edges: Edges, within: InputRange, starts: Points, scale: float) -> Float[Tensor, "end free"]:
+    """Return where every start leads, once per reach."""
+    return torch.cat(
+        [
+            move_to_meeting_points(edges, within, part, reach * scale, 0.1 * ON_EDGE * scale)
+            for reach in REACHES
+            for part in _split(edges, starts)
+        ]
+    )
+
+
+def move_to_meeting_points(edges: Edges, within: InputRange, starts: Points, reach: float, last: float) -> Points:
+    """Move every starting point to where most of the edges around it meet.
+
+    Uses iteratively re-weighted least squares with a loss that ignores distant edges (Geman and McClure 1985), while
+    the reach shrinks from ``reach`` to ``last``. Far from a meeting point the first layer leads: upper layers are
+    linear in small regions only, and cost more.
+    """
+    points, first = starts, edges.first_layer()
+    identity = torch.eye(edges.dimension, dtype=starts.dtype, device=starts.device)
+    for round_number in range(ROUNDS):
+        width = reach * (last / reach) ** (round_number / (ROUNDS - 1))
+        distances, normals = (first if 2 * round_number < ROUNDS else edges).around(points)
+        weights = _ignore_distant(distances, width)
+        curvature = (normals * weights[..., None]).mT @ normals + DAMPING * width / reach * identity
+        slope = ((weights * distances)[:, None] @ normals)[:, 0]
+        faces, face_normals = within.faces_around(points)
+        weights = _ignore_distant(faces, width)
+        curvature = curvature + (face_normals.T * weights[:, None]) @ face_normals
+        slope = slope + (weights * faces) @ face_normals
+        violation = within.violation(points)
+        is_outside = (violation != 0).to(points)
+        curvature = curvature + (within.axes.T * is_outside[:, None]) @ within.axes
+        points = points - torch.linalg.solve(curvature, slope + violation @ within.axes)
+    return points
+
+
+def _ignore_distant(distances: Tensor, width: float) -> Tensor:
+    """Return the weights of least squares: one on an edge, and none far from it."""
+    return (width**2 / (distances.square() + width**2)).square()
+
+
+def _add_mixtures(starts: Points, most: int, generator: torch.Generator) -> Float[Tensor, "start free"]:
+    """Add mixtures of two random starts until there are ``most``."""
+    missing = most - len(starts)
+    if missing <= 0:
+        return starts
+    pairs = torch.randint(len(starts), (2, missing), generator=generator).to(starts.device)
+    shares = torch.rand(missing, 1, generator=generator, dtype=torch.float64).to(starts)
+    return torch.cat([starts, torch.lerp(starts[pairs[0]], starts[pairs[1]], shares)])
+
+
+def _find_corners(
+    within: InputRange, found: Points, count: int, generator: torch.Generator
+) -> Float[Tensor, "corner free"]:
+    """Return corners of the range, farthest along random directions; as far as possible along none between points."""
+    directions = torch.randn(count, within.axes.shape[1], generator=generator, dtype=torch.float64).to(within.axes)
+    if 1 < len(found) <= within.axes.shape[1]:
+        between = torch.linalg.qr((found[1:] - found[0]).T).Q
+        directions = directions - directions @ between @ between.T
+    axes, origin = within.axes.cpu().numpy(), within.origin
+    room = torch.cat([within.highest - origin, origin - within.lowest]).cpu().numpy()
+    limits = [(None, None)] * axes.shape[1]
+    constraints = np.concatenate([axes, -axes])
+    ends = [
+        linprog(-direction, constraints, room + ROOM, bounds=limits, method="highs")
+        for direction in directions.cpu().numpy()
+    ]
+    corners = [end.x for end in ends if end.status == 0]
+    return torch.as_tensor(np.array(corners).reshape(-1, axes.shape[1])).to(found)
+
+
+def _split(edges: Edges, points: Points) -> tuple[Float[Tensor, "_ free"], ...]:
+    widest = max(len(weight) for weight in edges.weights)
+    return torch.split(points, max(1, NUMBERS_AT_ONCE // (widest * edges.dimension)))

@@ -1,0 +1,32 @@
+"""Arrangements of edges that the tests of meeting points share."""
+
+import torch
+
+from exhume.attacks.stationarity.edges import Edges
+from exhume.attacks.stationarity.meeting_points import InputRange
+
+
+def first_layer_edges(normals, offsets):
+    """Return edges of one layer with these normals and offsets."""
+    return Edges((normals,), (offsets,), (torch.ones(len(normals), dtype=torch.bool),))
+
+
+def random_edges(points, each, others, generator):
+    """Return ``each`` edges through every point, and ``others`` through none."""
+    dimension = points.shape[1]
+    normals = torch.randn(each * len(points) + others, dimension, generator=generator, dtype=torch.float64)
+    normals = normals / normals.norm(dim=1, keepdim=True)
+    offsets = torch.randn(len(normals), generator=generator, dtype=torch.float64)
+    through = normals[: each * len(points)]
+    offsets[: len(through)] = -(through * points.repeat_interleave(each, 0)).sum(1)
+    return first_layer_edges(normals, offsets)
+
+
+def free_range(dimension, size=torch.inf):
+    """Return a range in which every coordinate is a value between −size and size."""
+    ends = torch.full((dimension,), float(size), dtype=torch.float64)
+    return InputRange(torch.eye(dimension, dtype=torch.float64), torch.zeros_like(ends), -ends, ends)
+
+
+def normal_draw(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

@@ -1,0 +1,133 @@
+"""The certificate of meeting edges: planted inputs have it; chance, lines and imprecise points do not."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+import exhume
+from exhume.attacks.stationarity.edge_certificate import Doubt, EdgeRules, certify_meeting_points, log_p_meeting
+from exhume.attacks.stationarity.edges import Edges
+from exhume.attacks.stationarity.max_margin import MaxMargin
+from exhume.attacks.stationarity.meeting_points import (
+    InputRange,
+    MeetingPoints,
+    count_edges_through,
+    find_meeting_points,
+)
+from exhume.clues.clues import clues_of
+from exhume.clues.search_space import SearchSpace
+from exhume.evaluation.verdict import Finding, verdict_of_evaluation
+from exhume.optimise.box import Box
+from exhume.records import Outcome
+from exhume.training.recipes import weight_decay_recipe
+from tests.attacks.stationarity.arrangements import first_layer_edges, free_range, normal_draw, random_edges
+from tests.attacks.stationarity.victims import digits
+
+
+def certify(edges, within, points, scale=1.0):
+    met = MeetingPoints(points=points, counts=count_edges_through(edges, points, scale), scale=scale)
+    nothing = torch.zeros(len(points), dtype=torch.long)
+    return certify_meeting_points(edges, within, met, nothing, error_rate=1e-3)
+
+
+@pytest.mark.parametrize("dimension", [2, 6])
+def test_points_on_many_edges_are_certified(dimension):
+    points = normal_draw(3, dimension)
+    edges = random_edges(points, 12 * dimension, 40, torch.Generator().manual_seed(1))
+    certificate = certify(edges, free_range(dimension), points)
+    assert certificate.doubts == [Doubt.NONE] * 3
+    assert float(certificate.log_p.max()) < -50
+    assert float(certificate.errors.max()) < 1e-6
+
+
+def test_points_on_as_many_edges_as_can_be_forced_are_not():
+    edges = random_edges(normal_draw(1, 5), 7, 80, torch.Generator().manual_seed(1))
+    assert certify(edges, free_range(5), normal_draw(1, 5)).doubts == [Doubt.CHANCE]
+
+
+def test_a_line_between_two_points_is_no_proof():
+    """Edges through two inputs contain the line between them; the cut of one more edge is on all of these edges."""
+    generator = torch.Generator().manual_seed(1)
+    one, other = normal_draw(2, 4)
+    along = (other - one) / (other - one).norm()
+    normals = normal_draw(40, 4, seed=3)
+    normals = normals - (normals @ along)[:, None] * along
+    normals = torch.cat([normals / normals.norm(dim=1, keepdim=True), along[None]])
+    cut = one + 0.4 * (other - one)
+    away = random_edges(cut[None], 0, 60, generator)
+    edges = first_layer_edges(torch.cat([normals, away.weights[0]]), torch.cat([-(normals @ cut), away.biases[0]]))
+    assert int(count_edges_through(edges, cut[None], 1.0)) >= 41
+    certificate = certify(edges, free_range(4, 5.0), cut[None])
+    assert float(certificate.log_p) < -50, "so many edges do not meet by chance"
+    assert certificate.doubts == [Doubt.LINE]
+
+
+def test_noise_that_leaves_a_point_imprecise_is_stated():
+    point = normal_draw(1, 3)
+    edges = random_edges(point, 60, 20, torch.Generator().manual_seed(1))
+    squeeze = torch.tensor([1.0, 1.0, 3e-4], dtype=torch.float64)
+    normals = edges.weights[0] * squeeze
+    lengths = normals.norm(dim=1)
+    offsets = edges.biases[0].clone()
+    offsets[:60] = -(normals[:60] @ point[0]) / lengths[:60] + 1e-4 * normal_draw(60, seed=4)
+    edges = first_layer_edges(normals / lengths[:, None], offsets)
+    certificate = certify(edges, free_range(3), point)
+    assert certificate.doubts == [Doubt.NOISE]
+    assert float(certificate.errors) > 0.02
+    # A range that leaves no room along the weak direction makes up for it.
+    corner = free_range(3, 5.0)
+    tight = type(corner)(corner.axes, corner.origin, point[0] - 1e-3, point[0] + 1e-3)
+    assert certify(edges, tight, point).doubts == [Doubt.NONE]
+
+
+def test_few_random_arrangements_have_any_point_below_an_error_rate():
+    """The bound is for any point of an arrangement, so the number of points tried does not matter."""
+    rate, arrangements, below = 0.2, 60, 0
+    pairs = torch.combinations(torch.arange(12), 2)
+    for seed in range(arrangements):
+        edges = random_edges(torch.zeros(1, 2, dtype=torch.float64), 0, 12, torch.Generator().manual_seed(seed))
+        vertices = torch.linalg.solve(edges.weights[0][pairs], -edges.biases[0][pairs])
+        distances = edges.around(vertices[vertices.norm(dim=1) < 1]).distances
+        below += any(log_p_meeting(row, 2, EdgeRules())[0] < math.log(rate) for row in distances)
+    assert below <= rate * arrangements
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_random_networks_have_no_certificate(seed):
+    model = exhume.MLP(width=40, bias="first")
+    module = model.build((4,), 2, torch.Generator().manual_seed(seed))
+    final = {name: weight.double() for name, weight in module.state_dict().items()}
+    final["layer1.bias"] = 0.5 * normal_draw(40, seed=seed)
+    view = exhume.AttackerView(model=module, final=final, input_shape=(4,))
+    edges, within = Edges.of(view, SearchSpace(4)), free_range(4, 1.0)
+    for control in (edges, edges.with_shuffled_offsets(torch.Generator().manual_seed(seed))):
+        starts = 0.5 * normal_draw(20, 4, seed=seed + 10)
+        counted, met = find_meeting_points(control, within, starts, torch.Generator().manual_seed(seed), 20)
+        nothing = torch.zeros(len(met.points), dtype=torch.long)
+        certificate = certify_meeting_points(counted, within, met, nothing, error_rate=1e-3)
+        assert not bool(certificate.is_certified.any())
+
+
+def test_digits_are_certified_from_final_weights_and_the_verdict_says_so():
+    data = digits(10)
+    recipe = weight_decay_recipe(loss="ce", weight_decay=1e-3, width=200, steps=1500)
+    view = replace(exhume.train(data, device="cpu", **recipe).view(), initial=None)
+    found = MaxMargin(trials=1, restarts=2, steps=100).run(view, device="cpu")
+    assert int(found.certified.sum()) >= 5
+    assert found.outcome is Outcome.PARTIAL
+    errors = (found.inputs[:, None] - data.train.inputs).abs().flatten(2).amax(2).amin(1)
+    assert float(errors[found.certified].max()) < 0.01
+    assert [not doubt for doubt in found.diagnostics["doubts"]] == found.certified.tolist()
+    evaluation = exhume.evaluate(found, data)
+    assert (evaluation.certified, evaluation.false_certificates) == (int(found.certified.sum()), 0)
+    assert verdict_of_evaluation(evaluation).finding is Finding.PROVEN
+    # The same network with shuffled offsets: its edges have the same directions, and no training made them meet.
+    space = SearchSpace.spanned_by(clues_of(view).span, torch.float64)
+    within = InputRange.of(Box.of(view, torch.float64), space)
+    edges = Edges.of(view, space).with_shuffled_offsets(torch.Generator().manual_seed(0))
+    starts = space.project(view.to_model(found.inputs).flatten(1).double())
+    counted, met = find_meeting_points(edges, within, starts, torch.Generator().manual_seed(0), 20)
+    nothing = torch.zeros(len(met.points), dtype=torch.long)
+    assert not bool(certify_meeting_points(counted, within, met, nothing, error_rate=1e-3).is_certified.any())

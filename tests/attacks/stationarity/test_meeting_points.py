@@ -1,0 +1,67 @@
+"""Meeting points of edges: planted points are found, shuffled edges meet nowhere, and the range of inputs holds."""
+
+import pytest
+import torch
+
+from exhume.attacks.stationarity.meeting_points import InputRange, _find_corners, find_meeting_points
+from exhume.clues.search_space import SearchSpace
+from exhume.optimise.box import Box
+from tests.attacks.stationarity.arrangements import free_range, normal_draw, random_edges
+
+
+@pytest.mark.parametrize("dimension", [2, 5])
+def test_points_on_many_edges_are_found_from_nearby_and_nothing_else_is(dimension):
+    generator = torch.Generator().manual_seed(dimension)
+    points = normal_draw(3, dimension, seed=dimension)
+    edges = random_edges(points, 4 * dimension, 30, generator)
+    starts = torch.cat([points + 0.02 * normal_draw(3, dimension, seed=9), normal_draw(40, dimension, seed=8)])
+    _, found = find_meeting_points(edges, free_range(dimension), starts, generator, 10)
+    surely = found.points[found.counts >= 4 * dimension]
+    distances = torch.cdist(points, surely)
+    assert float(distances.amin(1).max()) < 1e-6, "every planted point is found"
+    assert float(distances.amin(0).max()) < 1e-6, "and no other point is"
+
+
+def test_edges_that_meet_nowhere_give_no_point():
+    generator = torch.Generator().manual_seed(0)
+    edges = random_edges(normal_draw(1, 4, seed=5), 20, 20, generator).with_shuffled_offsets(generator)
+    starts = normal_draw(60, 4)
+    _, found = find_meeting_points(edges, free_range(4), starts, generator, 10)
+    assert not bool((found.counts >= 10).any())
+
+
+def test_corners_lead_to_points_far_from_every_start():
+    generator = torch.Generator().manual_seed(3)
+    points = torch.tensor([[0.9, 0.9, 0.9], [-0.9, 0.9, -0.9]], dtype=torch.float64)
+    edges = random_edges(points, 15, 20, generator)
+    near = points[:1] + 0.01 * normal_draw(4, 3)
+    _, found = find_meeting_points(edges, free_range(3, 1.0), near, generator, 10)
+    assert float(torch.cdist(points, found.points).amin(1).max()) < 1e-6
+    assert float(found.points.abs().max()) <= 1 + 1e-3
+
+
+def test_corners_lie_in_the_range_away_from_what_was_found():
+    within = free_range(3, 1.0)
+    found = torch.tensor([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0]], dtype=torch.float64)
+    corners = _find_corners(within, found, 20, torch.Generator().manual_seed(0))
+    assert corners.shape == (20, 3)
+    assert float(corners.abs().max()) <= 1 + 2e-3
+    assert bool((corners[:, 1:].abs() > 0.99).all())
+
+
+def test_the_range_in_a_span_is_that_of_inputs():
+    basis = torch.linalg.qr(normal_draw(5, 3)).Q
+    space = SearchSpace(5, basis, 0.4)
+    within = InputRange.of(Box(torch.full((5,), -0.2), torch.full((5,), 0.3)), space)
+    free = normal_draw(4, 2, seed=1)
+    inputs = space.inputs(space.coordinates(free))
+    torch.testing.assert_close(within.inputs(free), inputs)
+    torch.testing.assert_close(within.violation(free), inputs - inputs.clamp(-0.2, 0.3), atol=1e-7, rtol=0)
+    faces, normals = within.faces_around(free)
+    nearer = torch.minimum((inputs + 0.2).abs(), (inputs - 0.3).abs()) / within.axes.norm(dim=1)
+    torch.testing.assert_close(faces.abs(), nearer, atol=1e-6, rtol=0)
+    torch.testing.assert_close(normals.norm(dim=1), torch.ones(5, dtype=torch.float64))
+    unbounded = InputRange.of(None, space)
+    assert not unbounded.is_finite
+    assert unbounded.faces_around(free)[0].shape == (4, 0)
+    assert not bool(unbounded.violation(free).any())
