@@ -110,6 +110,7 @@ def test_a_network_that_returns_a_dictionary(tmp_path: Path):
     view = digits_view(kinds.with_dictionary)
     audited = audit_both_ways(tmp_path, "with_dictionary", view, digits(), GateCertificate())
     assert verdict(audited).finding is Finding.PROVEN
+    assert QUICK.run(view, seed=0).seconds > 0
 
 
 def test_a_merged_adapter(tmp_path: Path):

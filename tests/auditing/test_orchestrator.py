@@ -17,6 +17,7 @@ from exhume.core.errors import ExhumeError, Refusal
 from exhume.core.run_context import OutOfTime
 from exhume.evaluation import Finding, lead, verdict
 from exhume.records import Applicability, Assessment, Reconstruction
+from exhume.records.audit import FAILED
 from tests.auditing.audited_networks import Clock, Counting, digits, proven_audit, trained
 
 
@@ -55,6 +56,8 @@ def test_an_audit_where_nothing_applies_is_untested() -> None:
     assert verdict(audited).finding is Finding.UNTESTED
     assert "Nothing was tested" in verdict(audited).sentence
     assert audit_to_json(audited)["lead"] is None
+    failed = Assessment(attack="broken", applies=Applicability.APPLIES, fate=f"{FAILED} (ValueError: so)")
+    assert "broken ended by an error" in verdict(replace(audited, assessments=(failed,))).sentence
 
 
 def test_a_named_attack_that_does_not_apply_is_refused() -> None:

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from exhume.gradient_sums.smooth_relu import GatedReLU, SmoothReLU, with_smooth_relus
+from exhume.models.outputs import with_tensor_output
 from tests.gradient_sums.networks import Functional, Untraceable
 
 
@@ -40,3 +41,18 @@ def test_slopes_are_sigmoids_and_only_a_gated_relu_keeps_its_values(sharpness):
         torch.testing.assert_close(slope, torch.sigmoid(sharpness * at).detach(), rtol=1e-9, atol=1e-12)
         exact = at.relu() if kind is GatedReLU else torch.logaddexp(sharpness * at, torch.zeros_like(at)) / sharpness
         torch.testing.assert_close(values, exact, rtol=1e-9, atol=1e-12)
+
+
+def test_a_copy_takes_out_the_same_tensor_as_the_model():
+    class Returning(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(4, 3), nn.Linear(3, 2)
+
+        def forward(self, inputs):
+            features = self.first(inputs).relu()
+            return {"features": features, "logits": self.last(features)}
+
+    model = with_tensor_output(Returning(), (4,))
+    inputs = torch.ones(2, 4)
+    torch.testing.assert_close(with_smooth_relus(model)(inputs), model(inputs))

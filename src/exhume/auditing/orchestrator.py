@@ -42,6 +42,7 @@ from exhume.records import (
     count_outputs,
     takes_token_ids,
 )
+from exhume.records.audit import FAILED
 
 RAN = "ran"
 NOT_NEEDED = "not needed: every training input is proven already"
@@ -226,7 +227,7 @@ def run_attacks(
         except Exception as error:  # a bug in one attack must not cost the results of the others
             if not is_auto:
                 raise
-            fate = f"ended by an error ({type(error).__name__}: {first_sentence(error)})"
+            fate = f"{FAILED} ({type(error).__name__}: {first_sentence(error)})"
             assessments.append(replace(one, fate=fate))
         else:
             assessments.append(replace(one, fate=_describe_end(found[one.attack])))

@@ -87,4 +87,5 @@ def _describe_usage_error(error: BaseException) -> str:
     message = getattr(error, "format_message", error.__str__)()
     context = getattr(error, "ctx", None)
     hint = f" Try '{context.command_path} --help'." if context is not None else ""
-    return " ".join(message.split()).rstrip(".") + "." + hint
+    sentence = " ".join(message.split()).rstrip(".")
+    return sentence + ("" if sentence.endswith("?") else ".") + hint

@@ -211,7 +211,7 @@ def _check_loss(name: str) -> str:
 
 def _parse_numbers(text: str, option: str, example: str) -> list[float]:
     try:
-        return [float(part) for part in text.split(",")]
+        return [float(part) for part in text.strip("()[] ").rstrip(",").split(",")]  # also as Python prints a shape
     except ValueError:
         raise ExhumeError(f"{option} takes numbers such as {example}, not {text!r}.") from None
 

@@ -25,6 +25,12 @@ FLAT_SIDED = ("relu", "relu6")
 Signals = Callable[[Float[Tensor, "candidate unit"]], Float[Tensor, "candidate output unit"]]
 """From a layer's pre-activations ``z`` to the gradients ``∂f_c/∂z`` of every output."""
 
+UNREADABLE = (
+    "The structure of this model cannot be read (torch.fx cannot trace it); wrap it so that forward() has no "
+    "conditions on data and returns a tensor."
+)
+"""Why an attack that reads layers refuses a model."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FirstLayer:
@@ -105,7 +111,7 @@ def read_first_layer(view: AttackerView, evidence: Evidence | None = None) -> Fi
         )
     found = first_trained(view.model, changed)
     if found is None:
-        raise Refusal("The structure of this model cannot be read (torch.fx cannot trace it).")
+        raise Refusal(UNREADABLE)
     step, following = found
     if step.layer is None:
         raise Refusal(

@@ -8,7 +8,7 @@ state of an optimiser they moved a little, over a whole training of the layers b
 from dataclasses import replace
 
 from exhume.clues.evidence import Evidence
-from exhume.clues.first_layer import FLAT_SIDED, FirstLayer, read_layer
+from exhume.clues.first_layer import FLAT_SIDED, UNREADABLE, FirstLayer, read_layer
 from exhume.core.errors import Refusal
 from exhume.models.structure import Step, trained_steps
 from exhume.records import AttackerView
@@ -66,7 +66,7 @@ def _is_one_gradient(evidence: Evidence) -> bool:
 def _reason(steps: list[tuple[Step, Step | None]]) -> str:
     """Return why no layer has gates that the certificate can use."""
     if not steps:
-        return "The structure of this model cannot be read (torch.fx cannot trace it)."
+        return UNREADABLE
     step, following = steps[0]
     if len(steps) == 1 or step.layer is not None:
         follows = following.name if following is not None and following.kind == "activation" else "no activation"

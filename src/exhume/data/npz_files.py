@@ -69,6 +69,8 @@ def read_arrays(path: Path) -> dict[str, Array]:
     Raises:
         DataError: when the training arrays are missing or the file is damaged.
     """
+    if path.suffix == ".npy":
+        raise DataError(f"{path} is one array without a name; save it with np.savez(file, x=array).")
     try:
         with zipfile.ZipFile(path) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}

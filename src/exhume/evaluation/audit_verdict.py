@@ -12,6 +12,7 @@ from exhume.evaluation.verdict import (
     verdict_of_evaluation,
 )
 from exhume.records import Applicability, Audit, Evaluation, TokenCounts
+from exhume.records.audit import FAILED
 
 _GRAVITY = list(Finding)
 _CAUTION = (NOTHING, NOTHING_BEYOND_CHANCE, NOTHING_CERTAIN)
@@ -91,8 +92,11 @@ def _verdict_of_tokens(tokens: Sequence[TokenCounts]) -> Verdict:
 
 def _untested(audit: Audit) -> Verdict:
     refused = sum(one.applies is Applicability.DOES_NOT for one in audit.assessments)
+    failed = [one.attack for one in audit.assessments if one.fate.startswith(FAILED)]
     if refused == len(audit.assessments):
         sentence = "Nothing was tested: no attack applies to this network as it was given."
+    elif failed:
+        sentence = f"Nothing was tested: {' and '.join(failed)} ended by an error in exhume itself; please report it."
     else:
         sentence = "Nothing was tested: no attack finished within the budget."
     return Verdict(

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, fx, nn
 
 from exhume.gradient_sums.activations import softplus
+from exhume.models.outputs import keep_output
 
 
 class SmoothReLU(nn.Module):
@@ -63,7 +64,7 @@ def with_smooth_relus(model: nn.Module, relu: type[SmoothReLU] = SmoothReLU) -> 
         traced = fx.GraphModule(smooth, _Tracer().trace(smooth))
     except Exception:  # torch.fx raises many kinds on control flow that depends on data
         return smooth
-    return traced if _replace_calls(traced, relu) else smooth
+    return keep_output(smooth, traced) if _replace_calls(traced, relu) else smooth
 
 
 class _Tracer(fx.Tracer):

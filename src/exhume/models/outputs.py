@@ -57,5 +57,12 @@ def with_tensor_output(model: nn.Module, input_shape: tuple[int, ...]) -> nn.Mod
     return wrapped
 
 
+def keep_output(model: nn.Module, traced: nn.Module) -> nn.Module:
+    """Return a traced copy of a model that takes out the tensor if the model does; tracing loses hooks."""
+    if _take_output in model._forward_hooks.values():
+        traced.register_forward_hook(_take_output)
+    return traced
+
+
 def _take_output(_: nn.Module, __: object, returned: object) -> Tensor | None:
     return take_tensor(returned)

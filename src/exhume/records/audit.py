@@ -31,6 +31,10 @@ class Assessment:
     """Whether it ran, or why it did not; empty when it was not tried."""
 
 
+FAILED = "ended by an error"
+"""How the fate of an attack begins that an error of exhume itself ended."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class StartCandidate:
     """How far a network resembles one set of initial weights."""
