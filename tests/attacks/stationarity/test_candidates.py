@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from exhume.attacks.stationarity.candidates import collect_candidates, merge_near_duplicates, to_pixels
 from exhume.attacks.stationarity.runs import FinishedRuns
+from exhume.core.run_context import RunContext
 from exhume.records import AttackerView
 from tests.attacks.stationarity.test_runs import pose
 
@@ -21,7 +22,7 @@ def collect(free, residuals, similar=0.95):
         similar=similar,
         edges=False,
         error_rate=1e-3,
-        generator=torch.Generator().manual_seed(0),
+        context=RunContext.start(seed=0),
     )
 
 

@@ -6,7 +6,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from exhume.attacks.stationarity.edge_certificate import Doubt, EdgeCertificate, certify_meeting_points
+from exhume.attacks.stationarity.edge_certificate import (
+    Doubt,
+    EdgeCertificate,
+    bound_log_volume,
+    certify_meeting_points,
+)
 from exhume.attacks.stationarity.edges import Edges
 from exhume.attacks.stationarity.meeting_points import (
     InputRange,
@@ -18,6 +23,7 @@ from exhume.attacks.stationarity.meeting_points import (
 from exhume.attacks.stationarity.problem import StationarityProblem
 from exhume.attacks.stationarity.runs import FinishedRuns
 from exhume.core.correlation import agreement_between_runs, standardise
+from exhume.core.run_context import RunContext
 from exhume.core.suppression import suppress_neighbours
 from exhume.records import AttackerView
 
@@ -75,7 +81,7 @@ def collect_candidates(
     similar: float,
     edges: bool,
     error_rate: float,
-    generator: torch.Generator,
+    context: RunContext,
 ) -> Candidates:
     """Pool the candidates of the runs that did not get stuck, and find and judge the points where edges meet."""
     order = runs.residuals.argsort()
@@ -89,7 +95,7 @@ def collect_candidates(
     confidence = agreement[leaders]
     duals = duals_of_all[leaders]
     met, certificate = None, None
-    if edges and (found := _find_meeting_points(view, problem, free, runs.free.shape[1], error_rate, generator)):
+    if edges and (found := _find_meeting_points(view, problem, free, runs.free.shape[1], error_rate, context)):
         met, certificate = found
         means = torch.cat([problem.inputs(met.points.to(means)), means])
         # The fraction of its edges that need not meet anywhere.
@@ -132,20 +138,21 @@ def _find_meeting_points(
     free: Tensor,
     most: int,
     error_rate: float,
-    generator: torch.Generator,
+    context: RunContext,
 ) -> tuple[MeetingPoints, EdgeCertificate] | None:
     """Find where edges meet around the candidates of all runs, and judge these points."""
     edges = Edges.of(view, problem.space)
     if edges is None or not bool(free.isfinite().all()):
         return None
     within = InputRange.of(problem.box, problem.space).to(free.device)
-    edges, met = find_meeting_points(edges, within, free.double(), generator, most)
+    edges, met = find_meeting_points(edges, within, free.double(), most, context)
     if not len(met.points):
         return None
-    null = edges.with_shuffled_offsets(generator)
+    null = edges.with_shuffled_offsets(context.generator)
     ends = search_meeting_points(null, within, met.points, met.scale)
     shuffled = count_edges_through(null, ends, met.scale).reshape(-1, len(met.points)).amax(0)
-    return met, certify_meeting_points(edges, within, met, shuffled, error_rate=error_rate)
+    log_volume = bound_log_volume(within, context.generator)
+    return met, certify_meeting_points(edges, within, met, shuffled, error_rate=error_rate, log_volume=log_volume)
 
 
 def _duals_of_nearest(

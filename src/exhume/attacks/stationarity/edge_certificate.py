@@ -1,11 +1,16 @@
 """Decide which meeting points of edges are proven to be training inputs, and state why the others are not.
 
 Any ``n`` edges meet in ``n`` dimensions, so every further edge through a point is a coincidence, or the training put it
-there. If the offsets of the edges were independent, with the density measured around the point, the expected number of
-points with ``k`` edges within a width is at most ``C(K, n)`` times the probability of ``k − n`` hits among the other
-``K − n`` edges. (For ``k`` given edges the offsets that allow such a point are the column space of their normals plus a
-cube; its volume is that of the ``n`` dimensions times the projection of the cube.) That bounds the probability that any
-such point exists, so nothing has to be added for the number of points that were tried.
+there. If the offsets of ``K`` hyperplanes were independent, with the density ``ρ`` measured around the point, the
+expected number of points with ``k`` of them within a width is at most the number of points where ``n`` meet times the
+probability of ``k − n`` hits among the others. That bounds the probability that any such point exists, so nothing has
+to be added for the number of points that were tried. ``C(K, n)`` bounds the number of points where ``n`` meet, and so
+does ``√(C(K, n)·det NᵀN)·ρⁿ·V`` with the normals ``N`` and the volume ``V`` of the range of inputs.
+
+The second bound, for ``k`` given hyperplanes: the offsets that allow a point form the image of the range under the
+normals, of volume ``√det·V``, plus the projection of a cube of side ``2w`` on the other ``k − n`` dimensions, of volume
+at most ``√C(k, n)·(2w)^(k−n)`` (a sum of minors whose squares add up to one). Sum over all sets of ``k`` by
+Cauchy–Schwarz and Cauchy–Binet. Edges of upper layers count as the hyperplanes that they are around the point.
 
 A point that is no input can also lie on many edges because a *line* does: all edges through two inputs contain the line
 between them, and one more edge cuts it somewhere. So along every direction enough edges must resist.
@@ -23,12 +28,20 @@ from scipy.optimize import linprog
 from torch import Tensor
 
 from exhume.attacks.stationarity.edges import FAR, Edges, Points
-from exhume.attacks.stationarity.meeting_points import InputRange, MeetingPoints
+from exhume.attacks.stationarity.meeting_points import ROOM, InputRange, MeetingPoints, find_corners
 from exhume.core.chance import bound_log_tail, log_choices
 from exhume.core.settings import settings
 
 NEARLY = 0.9
 """A narrower width is taken if it is this significant, compared with the most significant: it has less noise."""
+
+
+TYPICAL_DENSITY = 0.27
+"""Density of normally distributed distances at zero, in units of their median size; the least that is assumed."""
+VOLUME_SAMPLES = 200_000
+"""Points drawn to measure the volume of the range."""
+UNSEEN = 10
+"""Points inside the range that chance may hide among those drawn, with a probability of less than 10⁻⁴."""
 
 
 class Doubt(StrEnum):
@@ -55,11 +68,15 @@ class EdgeRules:
     precision: PositiveFloat = 0.02
     """Largest error of a value, in units of the input; about five grey levels of 256."""
     noise_tail: PositiveFloat = 3.0
-    """Distance of a true input from the point that fits its edges best, in standard deviations of the fit. Larger than
-    in all measured networks; what it leaves open is limited by the range of inputs as well."""
-    range_slack: PositiveFloat = 2e-3
-    """How far a true input may lie outside its range, in units of the input: the searched space is known to less than
-    half of that in all measured networks."""
+    """Error of a fitted point along a direction, in standard deviations of the fit. Directions that many edges fix err
+    by more of their small deviations; the bound on values, which the weakest directions decide, was at least five times
+    the true error in all measured networks."""
+    edge_tail: PositiveFloat = 5.0
+    """Change of the distance from an edge between the fitted point and the true input, in standard deviations of
+    distances; at most 3.6 in all measured networks."""
+    range_slack: PositiveFloat = 1.5e-3
+    """How far a true input may lie outside its range, in units of the input, because the searched space is not known
+    exactly; twice the largest measured."""
     above_shuffled: PositiveFloat = 1.5
     """Factor by which edges must outnumber those that meet from the same point among shuffled edges."""
 
@@ -87,6 +104,7 @@ def certify_meeting_points(
     shuffled: Int[Tensor, " point"],
     *,
     error_rate: float,
+    log_volume: float = math.inf,
     rules: EdgeRules | None = None,
 ) -> EdgeCertificate:
     """Decide which meeting points are proven.
@@ -97,6 +115,7 @@ def certify_meeting_points(
         met: the points.
         shuffled: for each point, the edges that meet where the same search leads from there among shuffled edges.
         error_rate: the probability, over the whole run, of certifying anything that was not trained on.
+        log_volume: log of a bound on the volume of the range of inputs, see :func:`bound_log_volume`.
         rules: the tuned numbers; None: their defaults.
     """
     rules = rules or EdgeRules()
@@ -107,7 +126,9 @@ def certify_meeting_points(
         local = edges.around(point[None])
         counts = local.distances[0].abs() < FAR
         distances, normals = local.distances[0][counts] / met.scale, local.normals[0][counts]
-        log_p, width, chance = log_p_meeting(distances, edges.dimension, rules)
+        log_p, width, chance = log_p_meeting(
+            distances, normals, log_volume - edges.dimension * math.log(met.scale), rules
+        )
         is_on = distances.abs() < width
         fit = _Fit.of(distances[is_on] * met.scale, normals[is_on])
         all_log_p.append(log_p)
@@ -129,26 +150,60 @@ def certify_meeting_points(
     )
 
 
-def log_p_meeting(distances: Float[Tensor, " edge"], dimension: int, rules: EdgeRules) -> tuple[float, float, float]:
+def log_p_meeting(
+    distances: Float[Tensor, " edge"], normals: Float[Tensor, "edge free"], log_volume: float, rules: EdgeRules
+) -> tuple[float, float, float]:
     """Bound the log probability that any point has as many edges within a width by chance.
+
+    Distances, and the volume of the range, are in units of the median distance.
 
     Returns:
         The bound for the most significant width (the narrowest that is nearly so), that width, and the chance that an
         edge lies within it.
     """
-    size, total = distances.abs(), len(distances)
+    size, (total, dimension) = distances.abs(), normals.shape
     if total <= dimension:
         return 0.0, rules.widths[0], 1.0
+    log_sets = log_choices(total, dimension)
+    spread = 0.5 * (log_sets + float(torch.linalg.slogdet(normals.T @ normals).logabsdet)) + log_volume
     found = []
     for width in rules.widths:
         hits, near = int((size < width).sum()), int(((size >= width) & (size < rules.band * width)).sum())
         chance = min((near + 1) / (rules.band - 1) / total, 1 - 1e-9)
         beyond = np.array([float(max(hits - dimension, 0))])
         tail = bound_log_tail(beyond, total - dimension, np.array([chance]))[0]
-        bound = float(tail) + log_choices(total, dimension) + math.log(len(rules.widths))
+        density = max(chance / (2 * width), TYPICAL_DENSITY)
+        log_vertices = min(log_sets, spread + dimension * math.log(density))
+        bound = float(tail) + log_vertices + math.log(len(rules.widths))
         found.append((min(bound, 0.0), width, chance))
     best = min(bound for bound, _, _ in found)
     return next(one for one in found if one[0] <= NEARLY * best)
+
+
+def bound_log_volume(within: InputRange, generator: torch.Generator) -> float:
+    """Bound the log of the volume of the range of inputs from above: the box around it, times the share that it fills.
+
+    Random corners show along which axes the range is long.
+    """
+    if not within.is_finite:
+        return math.inf
+    dimension = within.axes.shape[1]
+    corners = find_corners(within, within.axes.new_zeros(0, dimension), 4 * dimension, generator)
+    if len(corners) <= dimension:
+        return math.inf
+    directions = torch.linalg.svd(corners - corners.mean(0), full_matrices=True).Vh
+    ends = within.farthest(torch.cat([directions, -directions]))
+    if len(ends) < 2 * len(directions):
+        return math.inf
+    places = ends @ directions.T
+    highest, lowest = places[: len(directions)].diagonal(), places[len(directions) :].diagonal()
+    hits = 0
+    for part in torch.split(torch.empty(VOLUME_SAMPLES, 0), 20_000):
+        drawn = torch.rand(len(part), len(directions), generator=generator, dtype=torch.float64).to(lowest)
+        violation = within.violation((lowest + (highest - lowest) * drawn) @ directions)
+        hits += int((violation.abs().amax(1) <= ROOM).sum())
+    share = min(1.0, (hits + UNSEEN + 4 * math.sqrt(hits)) / VOLUME_SAMPLES)
+    return float((highest - lowest).clamp(min=1e-300).log().sum()) + math.log(share)
 
 
 @dataclass(frozen=True)
@@ -187,10 +242,9 @@ def largest_error(fit: _Fit, within: InputRange, point: Float[Tensor, " free"], 
     slack = rules.range_slack
     room = torch.cat([within.highest - inputs + slack, inputs - within.lowest + slack]).clamp(min=0).cpu().numpy()
     bounded = np.isfinite(room)
-    # No edge is further off than the fit allows in all: this cuts the corners of the limits per direction.
     along = (fit.normals @ fit.directions.T).cpu().numpy()
     constraints = np.concatenate([np.concatenate([axes_of, -axes_of])[bounded], along, -along])
-    room = np.concatenate([room[bounded], np.full(2 * len(along), rules.noise_tail * fit.noise)])
+    room = np.concatenate([room[bounded], np.full(2 * len(along), rules.edge_tail * fit.noise)])
     limits = np.stack([-spread.cpu().numpy(), spread.cpu().numpy()], 1)
     worst = float(bounds[bounds <= rules.precision].max()) if bool((bounds <= rules.precision).any()) else 0.0
     for value in doubtful.tolist():

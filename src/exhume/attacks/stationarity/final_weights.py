@@ -134,7 +134,7 @@ class FinalWeights(Attack):
             similar=self.similar,
             edges=self.edges,
             error_rate=self.error_rate,
-            generator=context.generator,
+            context=context,
         )
         diagnostics = {
             "residuals": runs.residuals.tolist(),

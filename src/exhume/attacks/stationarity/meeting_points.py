@@ -17,6 +17,7 @@ from torch import Tensor
 
 from exhume.attacks.stationarity.edges import Edges, Points
 from exhume.clues.search_space import SearchSpace
+from exhume.core.run_context import OutOfTime, RunContext
 from exhume.core.suppression import suppress_neighbours
 from exhume.optimise.box import Box
 
@@ -93,6 +94,19 @@ class InputRange:
         inputs = self.inputs(points)
         return inputs - inputs.clamp(self.lowest, self.highest)
 
+    def farthest(self, directions: Float[Tensor, "direction free"]) -> Float[Tensor, "corner free"]:
+        """Return the point of the range that lies farthest along each direction, where there is one."""
+        axes = self.axes.cpu().numpy()
+        constraints = np.concatenate([axes, -axes])
+        room = torch.cat([self.highest - self.origin, self.origin - self.lowest]).cpu().numpy() + ROOM
+        limits = [(None, None)] * axes.shape[1]
+        ends = [
+            linprog(-direction, constraints, room, bounds=limits, method="highs")
+            for direction in directions.cpu().numpy()
+        ]
+        corners = np.array([end.x for end in ends if end.status == 0]).reshape(-1, axes.shape[1])
+        return torch.as_tensor(corners).to(self.axes)
+
     def faces_around(self, points: Points) -> tuple[Float[Tensor, "point face"], Float[Tensor, "face free"]]:
         """Return the signed distance of every value that varies from the nearer end of its range, and the normals."""
         lengths = self.axes.norm(dim=1)
@@ -124,7 +138,7 @@ class MeetingPoints:
 
 
 def find_meeting_points(
-    edges: Edges, within: InputRange, starts: Points, generator: torch.Generator, most: int
+    edges: Edges, within: InputRange, starts: Points, most: int, context: RunContext
 ) -> tuple[Edges, MeetingPoints]:
     """Find points where edges meet, around the starts and around corners of the range.
 
@@ -132,25 +146,31 @@ def find_meeting_points(
         edges: the edges.
         within: the range of inputs.
         starts: approximate inputs.
-        generator: draws mixtures of starts.
         most: largest number of points to return.
+        context: its generator draws starting points. A search that its deadline cuts short returns what it has.
 
     Returns:
         The edges that count, given the starts; and the points.
     """
-    starts = _add_mixtures(starts, STARTS_PER_DIMENSION * edges.dimension, generator)
+    starts = _add_mixtures(starts, STARTS_PER_DIMENSION * edges.dimension, context.generator)
     affordable = max(1, int(MOST_OPERATIONS / (len(REACHES) * ROUNDS * edges.multiplications)))
     edges = edges.with_slopes_at(starts[:64])
     scale = edges.median_distance(starts[:64])
     met = MeetingPoints(points=starts[:0], counts=starts.new_zeros(0, dtype=torch.long), scale=scale)
-    for _ in range(1 + CORNER_ROUNDS):
+    for number in range(1 + CORNER_ROUNDS):
+        try:
+            context.report("edges", number, 1 + CORNER_ROUNDS, f"{len(met.points)} points")
+        except OutOfTime as stop:
+            if not stop.wraps_up:
+                raise
+            break
         starts = starts[:affordable]
         affordable -= len(starts)
         met = met.joined_with(search_meeting_points(edges, within, starts, scale), edges)
         if affordable <= 0 or not within.is_finite:
             break
         surely = met.points[met.counts >= SURELY_FOUND * edges.dimension]
-        starts = _find_corners(within, surely, CORNERS_PER_DIMENSION * edges.dimension, generator)
+        starts = find_corners(within, surely, CORNERS_PER_DIMENSION * edges.dimension, context.generator)
     return edges, MeetingPoints(points=met.points[:most], counts=met.counts[:most], scale=scale)
 
 
@@ -212,7 +232,7 @@ def _add_mixtures(starts: Points, most: int, generator: torch.Generator) -> Floa
     return torch.cat([starts, torch.lerp(starts[pairs[0]], starts[pairs[1]], shares)])
 
 
-def _find_corners(
+def find_corners(
     within: InputRange, found: Points, count: int, generator: torch.Generator
 ) -> Float[Tensor, "corner free"]:
     """Return corners of the range, farthest along random directions; as far as possible along none between points."""
@@ -220,16 +240,7 @@ def _find_corners(
     if 1 < len(found) <= within.axes.shape[1]:
         between = torch.linalg.qr((found[1:] - found[0]).T).Q
         directions = directions - directions @ between @ between.T
-    axes, origin = within.axes.cpu().numpy(), within.origin
-    room = torch.cat([within.highest - origin, origin - within.lowest]).cpu().numpy()
-    limits = [(None, None)] * axes.shape[1]
-    constraints = np.concatenate([axes, -axes])
-    ends = [
-        linprog(-direction, constraints, room + ROOM, bounds=limits, method="highs")
-        for direction in directions.cpu().numpy()
-    ]
-    corners = [end.x for end in ends if end.status == 0]
-    return torch.as_tensor(np.array(corners).reshape(-1, axes.shape[1])).to(found)
+    return within.farthest(directions)
 
 
 def _split(edges: Edges, points: Points) -> tuple[Float[Tensor, "_ free"], ...]:
