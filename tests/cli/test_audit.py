@@ -208,8 +208,10 @@ def test_prices_of_defences_keep_to_the_budget(own_files: Path, shared: Path) ->
     assert audit(own_files, shared, "--attacks=gate-certificate", "--defences", "--budget=0") == 0
     values = written(shared)
     assert values["certified"] == 10, "found before, and so within any budget"
-    assert {price["certified"] for price in values["prices"]} == {None}
-    assert all("budget was spent" in price["note"] for price in values["prices"])
+    known, *others = values["prices"]
+    assert (known["change"], known["certified"]) == ("as trained", 10)
+    assert {price["certified"] for price in others} == {None}
+    assert all("budget was spent" in price["note"] for price in others)
 
 
 @pytest.mark.parametrize(

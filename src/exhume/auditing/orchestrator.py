@@ -179,7 +179,16 @@ def run_audit(
     if not with_prices or first is None:
         return audited
     with observer.progress() as progress:
-        prices = price_defences(view, data, attacks[first], budget=minutes, seed=seed, device=device, progress=progress)
+        prices = price_defences(
+            view,
+            data,
+            attacks[first],
+            as_trained=None if "stopped_at" in found[first].diagnostics else audited.evaluations[first],
+            budget=minutes,
+            seed=seed,
+            device=device,
+            progress=progress,
+        )
     return replace(audited, prices=prices)
 
 

@@ -1,6 +1,7 @@
 """Read ``.npz`` files with arrays ``x`` and ``y`` (and ``x_test``, ``y_test``); pickled objects are refused."""
 
 import math
+import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -72,7 +73,8 @@ def read_arrays(path: Path) -> dict[str, Array]:
     if path.suffix == ".npy":
         raise DataError(f"{path} is one array without a name; save it with np.savez(file, x=array).")
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(path) as archive, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NumPy asks to save files of Python 2 again
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
             if not any(inputs in members for inputs, _ in NAMES):
                 held = ", ".join(sorted(members)[:8]) or "nothing"
