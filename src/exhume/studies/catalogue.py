@@ -75,6 +75,10 @@ _TABLE: dict[str, tuple[str, str]] = {
         _FINAL_WEIGHTS,
         "images recovered exactly and certified, where edges meet, against the size of the training set",
     ),
+    "max-margin-exact-width": (
+        _FINAL_WEIGHTS,
+        "images recovered exactly and certified, where edges meet, against units per layer",
+    ),
     "max-margin-choice": (
         _FINAL_WEIGHTS,
         "settings chosen by the residual, and by an oracle that sees the training images",

@@ -78,3 +78,11 @@ def test_a_deadline_ends_the_search_with_what_it_has():
     assert len(found.points) == 0
     with pytest.raises(OutOfTime):
         find_meeting_points(edges, free_range(2), points, 10, replace(late, wraps_up=False))
+
+
+def test_large_ranges_get_fewer_corners():
+    axes = torch.linalg.qr(normal_draw(3000, 40)).Q
+    ends = torch.ones(3000, dtype=torch.float64)
+    within = InputRange(axes, torch.zeros_like(ends), -ends, ends)
+    assert within.most_programs < 40
+    assert free_range(3, 1.0).most_programs > 10_000

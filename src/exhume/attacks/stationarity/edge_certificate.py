@@ -188,6 +188,8 @@ def bound_log_volume(within: InputRange, generator: torch.Generator) -> float:
     if not within.is_finite:
         return math.inf
     dimension = within.axes.shape[1]
+    if 6 * dimension > within.most_programs:
+        return math.inf
     corners = find_corners(within, within.axes.new_zeros(0, dimension), 4 * dimension, generator)
     if len(corners) <= dimension:
         return math.inf
@@ -235,16 +237,15 @@ def largest_error(fit: _Fit, within: InputRange, point: Float[Tensor, " free"], 
     axes = within.axes @ fit.directions.T
     bounds = (axes * spread).norm(dim=1)
     values = bounds.argsort(descending=True)
-    if float(bounds[values[0]]) <= rules.precision or not bool(within.lowest.isfinite().any()):
-        return float(bounds[values[0]])
     doubtful = values[bounds[values] > rules.precision]
+    if not len(doubtful) or not within.is_finite or 2 * len(doubtful) > within.most_programs:
+        return float(bounds[values[0]])
     axes_of, inputs = axes.cpu().numpy(), within.inputs(point[None])[0]
     slack = rules.range_slack
     room = torch.cat([within.highest - inputs + slack, inputs - within.lowest + slack]).clamp(min=0).cpu().numpy()
-    bounded = np.isfinite(room)
     along = (fit.normals @ fit.directions.T).cpu().numpy()
-    constraints = np.concatenate([np.concatenate([axes_of, -axes_of])[bounded], along, -along])
-    room = np.concatenate([room[bounded], np.full(2 * len(along), rules.edge_tail * fit.noise)])
+    constraints = np.concatenate([axes_of, -axes_of, along, -along])
+    room = np.concatenate([room, np.full(2 * len(along), rules.edge_tail * fit.noise)])
     limits = np.stack([-spread.cpu().numpy(), spread.cpu().numpy()], 1)
     worst = float(bounds[bounds <= rules.precision].max()) if bool((bounds <= rules.precision).any()) else 0.0
     for value in doubtful.tolist():

@@ -47,6 +47,9 @@ MOST_OPERATIONS = 1e12
 """Multiplications that the search may take, a few minutes of one CPU core; starting points beyond it are left out."""
 ROOM = 1e-3
 """How far beyond its range a corner may lie: a searched space that noise has moved need not touch the range."""
+MOST_PROGRAM_NUMBERS = 4e6
+"""Numbers in all linear programs of one purpose, some seconds of one CPU core; beyond it there are fewer corners, and
+the range is not used for bounds."""
 NUMBERS_AT_ONCE = 2**22
 """Size of the largest intermediate tensor, in numbers; starting points are searched in parts of this size."""
 
@@ -84,6 +87,11 @@ class InputRange:
     def is_finite(self) -> bool:
         """Whether every value has a range."""
         return bool(self.lowest.isfinite().all() & self.highest.isfinite().all())
+
+    @property
+    def most_programs(self) -> int:
+        """Number of linear programs about the range that are affordable for one purpose."""
+        return int(MOST_PROGRAM_NUMBERS / self.axes.numel())
 
     def inputs(self, points: Points) -> Float[Tensor, "point value"]:
         """Return the inputs at points."""
@@ -236,6 +244,7 @@ def find_corners(
     within: InputRange, found: Points, count: int, generator: torch.Generator
 ) -> Float[Tensor, "corner free"]:
     """Return corners of the range, farthest along random directions; as far as possible along none between points."""
+    count = min(count, within.most_programs)
     directions = torch.randn(count, within.axes.shape[1], generator=generator, dtype=torch.float64).to(within.axes)
     if 1 < len(found) <= within.axes.shape[1]:
         between = torch.linalg.qr((found[1:] - found[0]).T).Q

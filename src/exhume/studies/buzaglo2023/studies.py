@@ -70,6 +70,10 @@ CASES: dict[str, tuple[str, tuple[Case, ...]]] = {
         "training images",
         tuple(Case(label=str(size), size=size, width=400, weight_decay=1e-3) for size in (10, 20, 30, 50)),
     ),
+    "exact-width": (
+        "units per layer",
+        tuple(Case(label=str(width), width=width, weight_decay=1e-3) for width in (100, 200, 400, 800)),
+    ),
     "choice": (
         "settings",
         tuple(
