@@ -45,13 +45,26 @@ def test_points_on_many_edges_are_certified(dimension):
     edges = random_edges(points, 12 * dimension, 40, torch.Generator().manual_seed(1))
     certificate = certify(edges, free_range(dimension), points)
     assert certificate.doubts == [Doubt.NONE] * 3
-    assert float(certificate.log_p.max()) < -50
+    assert float(certificate.log_p.max()) < -20
     assert float(certificate.errors.max()) < 1e-6
 
 
 def test_points_on_as_many_edges_as_can_be_forced_are_not():
     edges = random_edges(normal_draw(1, 5), 7, 80, torch.Generator().manual_seed(1))
     assert certify(edges, free_range(5), normal_draw(1, 5)).doubts == [Doubt.CHANCE]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_crowd_of_edges_is_no_meeting(seed):
+    """Around some points edges are denser on every smaller scale, and dozens pass within a thousandth."""
+    generator = torch.Generator().manual_seed(seed)
+    normals = normal_draw(300, 4, seed=seed)
+    normals = normals / normals.norm(dim=1, keepdim=True)
+    decades = 4 * torch.rand(300, generator=generator, dtype=torch.float64)
+    edges = first_layer_edges(normals, 10**-decades * normal_draw(300, seed=seed + 9).sign())
+    crowd = torch.zeros(1, 4, dtype=torch.float64)
+    assert int(count_edges_through(edges, crowd, 1.0)) > 50
+    assert certify(edges, free_range(4, 1.0), crowd).doubts == [Doubt.CHANCE]
 
 
 def test_a_line_between_two_points_is_no_proof():
@@ -67,7 +80,7 @@ def test_a_line_between_two_points_is_no_proof():
     edges = first_layer_edges(torch.cat([normals, away.weights[0]]), torch.cat([-(normals @ cut), away.biases[0]]))
     assert int(count_edges_through(edges, cut[None], 1.0)) >= 41
     certificate = certify(edges, free_range(4, 5.0), cut[None])
-    assert float(certificate.log_p) < -50, "so many edges do not meet by chance"
+    assert float(certificate.log_p) < -20, "so many edges do not meet by chance"
     assert certificate.doubts == [Doubt.LINE]
 
 

@@ -1,7 +1,7 @@
 """Decide which meeting points of edges are proven to be training inputs, and state why the others are not.
 
 Any ``n`` edges meet in ``n`` dimensions, so every further edge through a point is a coincidence, or the training put it
-there. If the offsets of ``K`` hyperplanes were independent, with the density ``ρ`` measured around the point, the
+there. If the offsets of ``K`` hyperplanes were independent, with a density ``ρ`` measured around the point, the
 expected number of points with ``k`` of them within a width is at most the number of points where ``n`` meet times the
 probability of ``k − n`` hits among the others. That bounds the probability that any such point exists, so nothing has
 to be added for the number of points that were tried. ``C(K, n)`` bounds the number of points where ``n`` meet, and so
@@ -16,6 +16,7 @@ A point that is no input can also lie on many edges because a *line* does: all e
 between them, and one more edge cuts it somewhere. So along every direction enough edges must resist.
 """
 
+import itertools
 import math
 from dataclasses import dataclass
 from enum import StrEnum
@@ -63,8 +64,8 @@ class EdgeRules:
     """Distances up to which a point lies on an edge, in units of the median distance; the most significant is taken,
     and the probability multiplied by their number. Trainings of finite length leave inputs that far from edges."""
     band: PositiveFloat = 10.0
-    """Distance up to which edges are counted to estimate how many chance brings within a width, in widths: enough for a
-    count, and near enough for a constant density."""
+    """Ratio of the distances between which edges are counted to estimate how many chance brings within a width: from
+    one width to this multiple, and from there to its square."""
     precision: PositiveFloat = 0.02
     """Largest error of a value, in units of the input; about five grey levels of 256."""
     noise_tail: PositiveFloat = 3.0
@@ -168,16 +169,31 @@ def log_p_meeting(
     spread = 0.5 * (log_sets + float(torch.linalg.slogdet(normals.T @ normals).logabsdet)) + log_volume
     found = []
     for width in rules.widths:
-        hits, near = int((size < width).sum()), int(((size >= width) & (size < rules.band * width)).sum())
-        chance = min((near + 1) / (rules.band - 1) / total, 1 - 1e-9)
+        ends = (0.0, width, rules.band * width, rules.band**2 * width)
+        hits, near, far = (int(((size >= low) & (size < high)).sum()) for low, high in itertools.pairwise(ends))
+        chance = min(expect_within(near, far, rules.band) / total, 1 - 1e-9)
         beyond = np.array([float(max(hits - dimension, 0))])
         tail = bound_log_tail(beyond, total - dimension, np.array([chance]))[0]
-        density = max(chance / (2 * width), TYPICAL_DENSITY)
+        density = max((near + 1) / (rules.band - 1) / total / (2 * width), TYPICAL_DENSITY)
         log_vertices = min(log_sets, spread + dimension * math.log(density))
         bound = float(tail) + log_vertices + math.log(len(rules.widths))
         found.append((min(bound, 0.0), width, chance))
     best = min(bound for bound, _, _ in found)
     return next(one for one in found if one[0] <= NEARLY * best)
+
+
+def expect_within(near: int, far: int, band: float) -> float:
+    """Return how many edges chance brings within a width, from the numbers in the two bands around it.
+
+    Edges may crowd towards a point that is no input. Between bands their number grows by a factor, ``band`` where the
+    density is constant and less where they crowd. It is taken at two standard deviations below its estimate, and not
+    below 1.5, where twice as many lie within the width as in the next band.
+
+    >>> expect_within(8, 1000, 10.0), expect_within(8, 8, 10.0)
+    (1.0, 18.0)
+    """
+    growth = (far - 2 * math.sqrt(far)) / (near + 1 + 2 * math.sqrt(near + 1))
+    return (near + 1) / (min(max(growth, 1.5), band) - 1)
 
 
 def bound_log_volume(within: InputRange, generator: torch.Generator) -> float:
