@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from exhume.attacks.gates.check import check_rows, count_contradictions, measure_agreement
+from exhume.attacks.gates.zeros import zero_width
 from tests.attacks.gates.victims import mix_rows, solved_problem
 
 
@@ -29,11 +30,11 @@ def test_true_rows_give_their_inputs_back_with_a_tiny_p_value():
 def test_contradictions_against_a_slow_twin():
     problem, rows, inputs = solved_problem()
     wrong = inputs.roll(1, dims=0)
-    size, width = problem.normalise(rows).abs(), 6.0 * problem.noise_width(rows).clamp(min=1e-3 / 6)
+    size, width = problem.normalise(rows).abs(), zero_width(problem, rows)
     for row in range(4):
         count = 0
         for unit in problem.informative.nonzero()[:, 0].tolist():
-            on = max(float(wrong[row] @ problem.before[unit]), float(wrong[row] @ problem.after[unit])) > 0
+            on = min(float(wrong[row] @ problem.before[unit]), float(wrong[row] @ problem.after[unit])) > 0
             count += on and float(size[row, unit]) <= float(width[row])
             count -= float(width[row]) < float(size[row, unit]) <= 2 * float(width[row])
         found = float(count_contradictions(problem, rows, wrong)[row])

@@ -27,6 +27,8 @@ from tests.attacks.gates.victims import (
 )
 
 BRIEF = GateCertificate(rounds=24, patience=6)
+IN_ROUNDS = GateCertificate(rounds=24, patience=6, starts=4)
+"""Few starting points, so that the search takes several rounds."""
 """Patience that is enough for these small networks."""
 
 
@@ -195,7 +197,7 @@ class TestWithoutBias:
 
 
 def test_an_interrupted_search_ends_the_same(tmp_path, monkeypatch):
-    view, whole = digits_view(), digits_recovery()
+    view, whole = digits_view(), recover(digits_view(), attack=IN_ROUNDS)
     monkeypatch.setattr("exhume.core.checkpoint.SAVE_SECONDS", 0.0)
 
     class StopError(Exception):
@@ -211,11 +213,11 @@ def test_an_interrupted_search_ends_the_same(tmp_path, monkeypatch):
     file = tmp_path / "rows.safetensors"
     for number in (1, 2):
         with pytest.raises(StopError):
-            BRIEF.run(view, device="cpu", checkpoint=file, progress=stop_at_round(number))
-    resumed = BRIEF.run(view, device="cpu", checkpoint=file)
+            IN_ROUNDS.run(view, device="cpu", checkpoint=file, progress=stop_at_round(number))
+    resumed = IN_ROUNDS.run(view, device="cpu", checkpoint=file)
     assert replace(resumed, seconds=0.0) == replace(whole, seconds=0.0)
     with pytest.raises(ExhumeError, match="other settings"):
-        BRIEF.run(view, seed=1, device="cpu", checkpoint=file)
+        IN_ROUNDS.run(view, seed=1, device="cpu", checkpoint=file)
 
 
 @pytest.mark.parametrize("report", [1, 3])
@@ -228,12 +230,12 @@ def test_a_search_that_is_stopped_saves_its_state_however_short_it_was(tmp_path,
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        BRIEF.run(view, device="cpu", checkpoint=file, progress=stop)
+        IN_ROUNDS.run(view, device="cpu", checkpoint=file, progress=stop)
     assert file.is_file()
     notes = []
-    resumed = BRIEF.run(view, device="cpu", checkpoint=file, progress=lambda *report: notes.append(report[3]))
+    resumed = IN_ROUNDS.run(view, device="cpu", checkpoint=file, progress=lambda *report: notes.append(report[3]))
     assert notes[0] == "round 2"
-    assert replace(resumed, seconds=0.0) == replace(digits_recovery(), seconds=0.0)
+    assert replace(resumed, seconds=0.0) == replace(recover(view, attack=IN_ROUNDS), seconds=0.0)
 
 
 def test_a_checkpoint_of_another_kind_gets_one_sentence(tmp_path):

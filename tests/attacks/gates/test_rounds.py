@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from exhume.attacks.gates.rounds import IDLE_BEFORE_GUESS, UNTRIED, RowSearch
+from exhume.attacks.gates.rounds import UNTRIED, RowSearch
 from tests.attacks.gates.victims import cosines, made_problem, problem_of, random_change
 
 
@@ -99,10 +99,10 @@ class TestState:
         assert torch.equal(whole.found, resumed.found)
         assert whole.pack()[0] == resumed.pack()[0]
 
-    def test_both_ways_are_untried_at_first(self):
+    def test_all_ways_are_untried_at_first(self):
         search = new_search(made_problem().problem)
-        assert search.gains == [UNTRIED] * 2
-        assert search.used == [0] * 2
+        assert search.gains == [UNTRIED] * 3
+        assert search.used == [0] * 3
 
     def test_patience_counts_idle_rounds(self):
         search = new_search(made_problem().problem)
@@ -113,7 +113,7 @@ class TestState:
 
     def test_complete_rows_need_less_patience(self):
         search = new_search(made_problem().problem)
-        search.found, search.idle = torch.eye(6, dtype=torch.float64), IDLE_BEFORE_GUESS
+        search.found, search.idle = torch.eye(6, dtype=torch.float64), len(search.gains)
         assert search.is_finished(100)
 
 

@@ -22,7 +22,7 @@ def test_the_smallest_row_is_the_smallest_eigenvector():
     weights = torch.rand(3, problem.rows.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     found = minimise_weighted_norm(problem, rows[:3], weights, 2000)
     for row, weight in zip(found, weights, strict=True):
-        smallest = torch.linalg.eigh((problem.rows * weight) @ problem.rows.T).eigenvectors[:, 0]
+        smallest = torch.linalg.eigh((problem.directions * weight) @ problem.directions.T).eigenvectors[:, 0]
         assert float((row @ smallest).abs()) > 1 - 1e-6
 
 

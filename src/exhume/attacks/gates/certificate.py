@@ -16,6 +16,7 @@ from torch import Tensor
 
 from exhume.attacks.gates.check import CheckedRows
 from exhume.attacks.gates.problem import RowProblem
+from exhume.attacks.gates.silence import log_p_firing
 from exhume.attacks.gates.zeros import find_zeros, zero_width
 from exhume.core.chance import bound_log_tail
 
@@ -80,7 +81,8 @@ def certify(
     codes = checked.inputs @ problem.basis
     certificate = Certificate(doubts=certificate.doubts, errors=errors)
     certificate = certificate.with_doubt(Doubt.CHANCE, log_p >= math.log(error_rate))
-    certificate = certificate.with_doubt(Doubt.GATES, ~checked.is_exact)
+    is_merged = log_p_firing(problem, rows, checked.inputs) < math.log(error_rate / len(rows))
+    certificate = certificate.with_doubt(Doubt.GATES, ~checked.is_exact | is_merged.to(checked.is_exact.device))
     parts = may_contain(problem, rows, codes, error_rate)
     # The true row behind a mixture is unknown, and so is which other rows contain it.
     certificate = certificate.with_doubt(Doubt.NEAR_DUPLICATE, parts.any(dim=0) | parts.any(dim=1))
@@ -105,13 +107,13 @@ def may_contain(
         error_rate: the probability of missing a part.
     """
     size, informative = problem.normalise(rows).abs(), problem.informative.bool()
-    width = _narrow_width(problem, rows)
+    width = zero_width(problem, rows)
     before, after = (codes @ gate.T for gate in problem.gates)
     zeros = (size <= width) & informative & (before <= 0) & (after <= 0)
     band = (3 * width).clamp(min=problem.certificate.density_band)
     small = ((size > width) & (size <= band) & informative).to(rows)
-    # An entry just above the narrow width may be a zero that a slightly inexact row lost.
-    nonzero = ((size > zero_width(problem, rows)) & informative).to(rows)
+    # An entry just above the width may be a zero that a slightly inexact row lost.
+    nonzero = ((size > width.clamp(min=problem.certificate.widest_zero)) & informative).to(rows)
     own = (zeros.to(rows) @ nonzero.T).fill_diagonal_(math.inf)
     expected = (small @ nonzero.T + 1) * width / (band - width)
     trials = nonzero.sum(dim=1).clamp(min=1).expand(len(rows), -1)
@@ -125,14 +127,6 @@ def may_contain(
     # If a row can be a part, all rows before it, which have fewer zeros against them, can be parts as well.
     is_possible = is_possible.flip(1).cummax(dim=1).values.flip(1) if len(rows) > 1 else is_possible
     return torch.zeros_like(own, dtype=torch.bool).scatter_(1, order, is_possible)
-
-
-def _narrow_width(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float[Tensor, "row 1"]:
-    """Return a width of zeros that follows their own scatter: the narrower it is, the fewer zeros chance makes."""
-    size, zeros = problem.normalise(rows).abs(), find_zeros(problem, rows)
-    typical = size.masked_fill(~zeros, torch.nan).nanmedian(dim=1, keepdim=True).values.nan_to_num(0.0)
-    deviation = torch.maximum(typical / 0.6745, problem.noise_width(rows)[:, None])  # median of a normal variable
-    return torch.minimum(problem.certificate.zero_width * deviation, zero_width(problem, rows))
 
 
 def input_errors(problem: RowProblem, rows: Float[Tensor, "rank rank"]) -> Float[Tensor, " row"]:
@@ -153,7 +147,9 @@ def input_errors(problem: RowProblem, rows: Float[Tensor, "rank rank"]) -> Float
         columns = problem.rows[:, zeros]
         strengths, directions = torch.linalg.eigh(columns @ columns.T)  # the first direction is the row itself
         tilts = directions[:, 1:].T @ readers / strengths[1:, None].clamp(min=1e-300).sqrt()
-        shares = noise[index] * tilts.norm(dim=0) * constants[index].abs() / constants.abs()
+        # What a true row has at its zeros is noise; more than that may be entries that are not zero.
+        scatter = torch.maximum(noise[index], (rows[index] @ columns).square().mean().sqrt())
+        shares = scatter * tilts.norm(dim=0) * constants[index].abs() / constants.abs()
         shares[index] = 0  # the read-out of an input does not use its own row
         variance += shares.square()[:, None] * (inputs[index] - inputs).square()
     return problem.certificate.noise_tail * variance.amax(dim=1).sqrt() + problem.unexplained * amplification

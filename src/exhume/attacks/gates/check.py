@@ -90,11 +90,12 @@ def measure_agreement(
 def count_contradictions(
     problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: Float[Tensor, "row value"]
 ) -> Float[Tensor, " row"]:
-    """Count the units on which a row is zero although its input turns them on before or after training.
+    """Count the units on which a row is zero although its input turns them on before and after training.
 
     The first or the last training step moved such a unit, so a true row with its exact input has none; an inexact input
-    has some. Entries that noise may have hidden are forgiven as in :func:`measure_agreement`.
+    has some. A unit that is on at one end only proves less: with mini-batches, an input may be used first and last when
+    the unit is off. Entries that noise may have hidden are forgiven as in :func:`measure_agreement`.
     """
-    on = torch.maximum(inputs @ problem.before.T, inputs @ problem.after.T) > 0
+    on = torch.minimum(inputs @ problem.before.T, inputs @ problem.after.T) > 0
     entries = classify_entries(problem, rows)
     return ((on & entries.zero).sum(dim=1) - entries.near_zero.sum(dim=1)).clamp(min=0).to(rows)

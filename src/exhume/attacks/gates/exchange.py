@@ -12,8 +12,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from exhume.attacks.gates.problem import RowProblem
-from exhume.attacks.gates.zeros import count_evidence, find_zeros
+from exhume.attacks.gates.zeros import classify_entries, find_zeros
 
+AT_ONE_END = 0.1
+"""Weight of a zero at a unit that the input turns on at one end of training, relative to one that is on at both: with
+mini-batches an input may be used first and last when the unit is off. With full weight 28 of 32 images of a federated
+round are found instead of 32, with none 39 of 40 faces."""
+SINGULAR = 1e-7
+"""Least singular value of rows that determine inputs."""
 LEAST_PART = 1e-3
 """Least part of a row in a proposal that replaces it."""
 PLACES = 4
@@ -45,11 +51,12 @@ def exchange_rows(
 
 def joint_score(problem: RowProblem, rows: Float[Tensor, "rank rank"]) -> float:
     """Return how well rows fit together; minus infinity for rows that depend on each other."""
-    if float(torch.linalg.svdvals(rows)[-1]) < LEAST_PART:
+    if float(torch.linalg.svdvals(rows)[-1]) < SINGULAR:
         return -math.inf
     codes = read_codes(problem, rows)
     constants = codes @ problem.basis[-1] if problem.has_bias else None
-    zeros, evidence = find_zeros(problem, rows), count_evidence(problem, rows)
+    entries = classify_entries(problem, rows)
+    zeros, evidence = entries.zero, entries.evidence.to(rows)
     return float(score_rows(problem, codes @ torch.cat(problem.gates).T, constants, zeros, evidence).sum())
 
 
@@ -111,8 +118,9 @@ def score_rows(
         constants = -(margins * torch.cat([zeros, zeros], dim=-1)).sum(dim=-1)
     before, after = (margins * constants.sign()[..., None].to(margins)).chunk(2, dim=-1)
     informative = problem.informative.bool()
-    contradicting = (torch.maximum(before, after) > 0) & zeros & informative
-    return evidence - problem.search.contradiction_weight * contradicting.sum(dim=-1)
+    at_both = ((torch.minimum(before, after) > 0) & zeros & informative).sum(dim=-1)
+    at_either = ((torch.maximum(before, after) > 0) & zeros & informative).sum(dim=-1)
+    return evidence - problem.search.contradiction_weight * (at_both + AT_ONE_END * at_either)
 
 
 def _promising_exchanges(problem: RowProblem, rows: Tensor, proposals: Tensor) -> list[tuple[int, int]]:
@@ -127,8 +135,9 @@ def _estimate_gains(problem: RowProblem, rows: Tensor, proposals: Tensor) -> tup
 
     An estimate: only the inputs that move most are scored.
     """
-    proposed_zeros, proposed_evidence = find_zeros(problem, proposals), count_evidence(problem, proposals)
-    zeros, evidence = find_zeros(problem, rows), count_evidence(problem, rows)
+    proposed, present = classify_entries(problem, proposals), classify_entries(problem, rows)
+    proposed_zeros, proposed_evidence = proposed.zero, proposed.evidence.to(rows)
+    zeros, evidence = present.zero, present.evidence.to(rows)
     readers = torch.linalg.inv(rows)
     codes = (problem.strengths[:, None] * readers).T
     margins = (codes @ torch.cat(problem.gates).T).float()

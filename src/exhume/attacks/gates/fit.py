@@ -66,6 +66,6 @@ def orient_codes(
 def count_contradictions(
     problem: RowProblem, rows: Float[Tensor, "row rank"], codes: Float[Tensor, "row rank"]
 ) -> Float[Tensor, " row"]:
-    """Count the units on which a row is zero although its input turns them on before or after training."""
+    """Count the units on which a row is zero although its input turns them on before and after training."""
     before, after = (codes @ gate.T for gate in problem.gates)
-    return (find_zeros(problem, rows) & ((before > 0) | (after > 0))).sum(dim=1).to(rows)
+    return (find_zeros(problem, rows) & (before > 0) & (after > 0)).sum(dim=1).to(rows)

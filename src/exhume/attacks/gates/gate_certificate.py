@@ -76,7 +76,7 @@ class GateCertificate(Attack):
             search.unpack(*state)
         if self.warm_start is not None and search.rounds == 0:
             search.warm = self._warm_starts(self.warm_start, view, subspace.layer, context) @ columns
-        search.tick = lambda: context.report("recover", len(search.found), problem.rank, f"round {search.rounds + 1}")
+        search.tick = lambda: context.report("recover", len(search.trusted), problem.rank, f"round {search.rounds + 1}")
         while search.rounds < self.rounds and not search.is_finished(self.patience):
             before = search.pack()
             try:

@@ -9,9 +9,9 @@ NUMBERS_AT_ONCE = 2**28
 
 
 def ever_on(margins: Float[Tensor, "candidate gate"]) -> Float[Tensor, "candidate unit"]:
-    """Return how likely each unit is on before or after training; never closer to certainty than 2 %."""
+    """Return how likely each unit is on before or after training; never quite certain."""
     before, after = torch.sigmoid(-margins).chunk(2, dim=1)
-    return (1 - before * after).clamp(0.02, 0.98)
+    return (1 - before * after).clamp(1e-5, 1 - 1e-5)
 
 
 def fit_halfspaces(

@@ -48,7 +48,7 @@ def _scan(problem: RowProblem, rows: Tensor, pairs: Tensor, peaks: int) -> Tenso
     apart = 10.0 + torch.arange(one.shape[1], device=one.device, dtype=one.dtype)
     angles = torch.where(is_live, torch.remainder(torch.atan2(-one, two), math.pi), apart)
     angles, order = angles.sort(dim=1)
-    tolerance = (width.clamp(min=problem.certificate.least_zero_width) / length).gather(1, order).clamp(max=0.3)
+    tolerance = (width.clamp(min=problem.certificate.widest_zero) / length).gather(1, order).clamp(max=0.3)
     low = torch.searchsorted(angles, angles - tolerance)
     high = torch.searchsorted(angles, angles + tolerance, right=True)
     counts = torch.where(angles < 4, high - low, torch.zeros_like(low)).to(one)

@@ -36,6 +36,8 @@ class RowProblem:
     unexplained: float = 0.0
     """Largest singular value of the change beyond its rank, less what noise of this size makes."""
     has_bias: bool
+    gates_are_exact: bool = False
+    """Whether all gradients were taken at the given weights, so that no unit that is off ever fired."""
     signals: tuple[Signals, ...]
     """Functions from pre-activations to backward signals, at the initial and the final weights."""
     certificate: CertificateRules = CERTIFICATE_RULES
@@ -126,5 +128,6 @@ def pose_problem(subspace: InputSubspace, signals: tuple[Signals, ...]) -> RowPr
         noise=subspace.noise,
         unexplained=max(0.0, beyond - noise_edge(subspace.noise, tuple(layer.change.shape))),
         has_bias=layer.has_bias,
+        gates_are_exact=layer.evidence.is_local and layer.evidence.kind != "optimiser state",
         signals=signals,
     )

@@ -31,8 +31,8 @@ from exhume.attacks.gates.search import Tick, no_tick, search_rows
 from exhume.attacks.gates.seeds import column_seeds, draw_starts
 from exhume.attacks.gates.zeros import count_evidence, find_zeros
 
-BY_SILENCE, BY_STEERING = 0, 1
-"""The two ways to make rows from inputs."""
+BY_SILENCE, BY_STEERING, BY_TOGETHER = 0, 1, 2
+"""The ways to make rows; the last needs a complete set."""
 UNTRIED = 10**9
 """Initial gain of an untried way; large, so that each is tried once."""
 IDLE_BEFORE_GUESS = 2
@@ -63,13 +63,13 @@ class RowSearch:
     """How well the rows fit together, once they are complete."""
     is_settled: bool = False
     """Whether all rows are found and none may be mixed into another."""
-    gains: list[int] = field(default_factory=lambda: [UNTRIED, UNTRIED])
+    gains: list[int] = field(default_factory=lambda: [UNTRIED, UNTRIED, UNTRIED])
     """Number of new rows of each way when it was last used."""
-    used: list[int] = field(default_factory=lambda: [0, 0])
+    used: list[int] = field(default_factory=lambda: [0, 0, 0])
     """The round in which each way was last used."""
 
     def __post_init__(self) -> None:
-        self.found = self.pool = self.problem.rows.new_zeros(0, self.problem.rank)
+        self.found = self.pool = self.trusted = self.problem.rows.new_zeros(0, self.problem.rank)
         self.weights = self.pool.new_zeros(0)
         """Zeros beyond chance of each row of the pool, less those that its input contradicts."""
 
@@ -79,42 +79,53 @@ class RowSearch:
         return len(self.found) == self.problem.rank
 
     def is_finished(self, patience: int) -> bool:
-        """Return whether nothing is left to find, or ``patience`` rounds found nothing new."""
-        most = IDLE_BEFORE_GUESS if self.is_complete else patience
-        return self.is_settled or self.idle >= most
+        """Return whether nothing is left to find, or no way finds anything new."""
+        return self.is_settled or self.idle >= (len(self.gains) if self.is_complete else patience)
 
     def run_round(self) -> None:
-        """Search once for missing rows, or for better ones if none is missing."""
-        if self.is_complete:
+        """Make rows in the way that found most when it was last used, and choose again among all."""
+        ways = range(len(self.gains) if self.is_complete else BY_TOGETHER)
+        way = max(ways, key=lambda which: (self.gains[which], -self.used[which]))
+        before, trusted, score = len(self.found), len(self.trusted), self.score
+        self._add((self._rows_by_silence, self._rows_by_steering, self._rows_together)[way]())
+        was_complete = self.is_complete
+        self._add(scan_planes(self.problem, self.found if was_complete else heaviest_basis(self.problem, self.pool)))
+        if was_complete:
             self._choose_again()
         else:
-            self._search()
+            self._extend()
+        self.trusted = self.found[self._unmixed(self.found)]
+        self.is_settled = len(self.trusted) == self.problem.rank
+        gain = max(len(self.found) - before, 0) + max(len(self.trusted) - trusted, 0)
+        self.gains[way], self.used[way] = gain, self.rounds + 1
+        if self.is_complete and not was_complete:
+            self.gains[:] = [0, 0, UNTRIED]  # what an incomplete set gained says nothing about a complete one
+        self.idle = 0 if gain or self.score > score else self.idle + 1
         self.rounds += 1
 
-    def _search(self) -> None:
-        way = max(BY_SILENCE, BY_STEERING, key=lambda which: (self.gains[which], -self.used[which]))
-        directions, strengths = missing_directions(self.problem, self.found)
-        rows = (self._rows_by_silence if way == BY_SILENCE else self._rows_by_steering)(directions, strengths)
-        self._add(self._fit_again(rows))
-        before = len(self.found)
-        self._add(scan_planes(self.problem, heaviest_basis(self.problem, self.pool)))
-        self.found = heaviest_basis(self.problem, self.pool)
-        self.gains[way], self.used[way] = len(self.found) - before, self.rounds + 1
-        self.idle = 0 if len(self.found) > before else self.idle + 1
+    def _extend(self) -> None:
+        """Take the heaviest rows of the pool, and guess the missing ones where they are few."""
+        before, self.found = len(self.found), heaviest_basis(self.problem, self.pool)
         missing = self.problem.rank - len(self.found)
         is_slow = self.idle >= IDLE_BEFORE_GUESS or 4 * (len(self.found) - before) < missing
         if 0 < missing <= self.problem.rank // (4 if is_slow else 8) or (is_slow and missing == 1):
             self._guess_missing()
         if self.is_complete:
-            self.idle, self.score = 0, max(joint_score(self.problem, self.found), -sys.float_info.max)
+            self.score = max(joint_score(self.problem, self.found), -sys.float_info.max)
+
+    def _open_directions(self) -> tuple[Tensor, Tensor]:
+        """Return the directions in which inputs are searched: those of missing rows, later also those of mixtures."""
+        known = self.trusted if self.idle or self.is_complete else self.found
+        return missing_directions(self.problem, known if len(known) < self.problem.rank else known[:0])
 
     def _count(self, missing: int) -> int:
         wanted = max(self.problem.search.seeds, 3 * missing)
         return wanted if self.starts is None else min(self.starts, wanted)
 
-    def _rows_by_silence(self, directions: Tensor, strengths: Tensor) -> Tensor:
+    def _rows_by_silence(self) -> Tensor:
         """Find rows from the units that inputs most certainly left off; the inputs are columns and random ones."""
         problem = self.problem
+        directions, strengths = self._open_directions()
         count = self._count(len(strengths))
         seeds = column_seeds(problem)[self.columns : self.columns + count]
         self.columns += len(seeds)
@@ -124,7 +135,7 @@ class RowSearch:
             seeds = torch.cat([around[:half] @ problem.basis, seeds[: count - half]])
         rows = self._rows_of(seeds)
         # Any rank - 1 zeros can be forced.
-        return rows[count_evidence(problem, rows) > problem.rank + 2]
+        return self._fit_again(rows[count_evidence(problem, rows) > problem.rank + 2])
 
     def _rows_of(self, codes: Tensor) -> Tensor:
         """Find several rows of each input: from few or many units, and from random choices of them."""
@@ -137,14 +148,15 @@ class RowSearch:
         self.tried += len(rows)
         return rows
 
-    def _rows_by_steering(self, directions: Tensor, strengths: Tensor) -> Tensor:
+    def _rows_by_steering(self) -> Tensor:
         """Search rows from random and warm starting points by steering."""
+        directions, strengths = self._open_directions()
         starts = draw_starts(self.problem, directions, strengths, self._count(len(strengths)), self.generator)
         # Without the directions of found inputs, a warm start is closer to a missing one.
         warm = self.warm[: 0 if self.idle else None] @ directions @ directions.T
         rows = search_rows(self.problem, torch.cat([warm, starts]), directions, self.tick)
         self.tried += len(rows)
-        return rows
+        return self._fit_again(rows)
 
     def _fit_again(self, rows: Tensor) -> Tensor:
         """Fit an input to each new row and find the row from it again; keep the sparser one."""
@@ -178,41 +190,54 @@ class RowSearch:
         anything = torch.eye(problem.rank).to(rows)
         self.found = heaviest_basis(problem, torch.cat([self.found, rows, anything]))
 
+    def _rows_together(self) -> Tensor:
+        """Find rows for the inputs that all rows imply together, and inside the spans of rows that may be mixed."""
+        codes = orient_codes(self.problem, self.found, read_codes(self.problem, self.found))
+        inside = search_groups(self.problem, self.found, codes, self._suspects(self.found), self.generator)
+        self.tried += len(inside)
+        return torch.cat([self._rows_of(codes), inside])
+
     def _choose_again(self) -> None:
-        """Propose rows for the inputs that all rows imply together, and choose those that fit together best."""
+        """Choose the rows that fit together best."""
         problem = self.problem
-        codes = orient_codes(problem, self.found, read_codes(problem, self.found))
-        inside = search_groups(problem, self.found, codes, self._suspects(self.found), self.generator)
-        between = scan_planes(problem, self.found)
-        self.tried += len(inside) + len(between)
-        self._add(torch.cat([self._rows_of(codes), inside, between]))
         best = max(self._choices(), key=lambda choice: joint_score(problem, choice))
         self.tick()
         if suspects := self._suspects(best):
             best = exchange_rows(problem, exchange_groups(problem, best, self.pool, suspects), self.pool)
-        score = joint_score(problem, best)
-        self.idle = 0 if score > self.score else self.idle + 1
-        if score > self.score:
+        if (score := joint_score(problem, best)) > self.score:
             self.found, self.score = best, score
-        self.is_settled = not self._suspects(self.found)
 
     def _suspects(self, rows: Tensor) -> list[int]:
         """Return the rows that may be mixed into another, or contain another."""
-        codes = orient_codes(self.problem, rows, read_codes(self.problem, rows))
-        parts = may_contain(self.problem, rows, codes, self.error_rate)
+        parts = self._parts(rows)
         return [int(row) for row in (parts.any(dim=0) | parts.any(dim=1)).nonzero()[:, 0]]
+
+    def _unmixed(self, rows: Tensor) -> Tensor:
+        """Return which rows contain no other."""
+        return ~self._parts(rows).any(dim=1)
+
+    def _parts(self, rows: Tensor) -> Tensor:
+        """Return for each row which others may be mixed into it."""
+        problem = self.problem
+        if len(rows) == 0:
+            return torch.zeros(0, 0, dtype=torch.bool, device=rows.device)
+        is_complete = len(rows) == problem.rank
+        codes = orient_codes(problem, rows, read_codes(problem, rows)) if is_complete else fit_codes(problem, rows)
+        return may_contain(problem, rows, codes, self.error_rate)
 
     def _choices(self) -> list[Tensor]:
         """Return complete sets of rows: the present one and the heaviest, each improved by exchanges."""
-        choices = [exchange_rows(self.problem, self.found, self.pool)]
-        basis = heaviest_basis(self.problem, self.pool)
-        return [*choices, exchange_rows(self.problem, basis, self.pool)] if len(basis) == self.problem.rank else choices
+        choices, basis = [self.found], heaviest_basis(self.problem, self.pool)
+        if len(basis) == self.problem.rank:
+            choices.append(basis)
+        return [exchange_rows(self.problem, choice, self.pool) for choice in choices]
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the state as JSON values and tensors."""
         names = ("tried", "idle", "rounds", "columns", "score", "is_settled", "gains", "used")
         return {name: copy.copy(getattr(self, name)) for name in names}, {
             "found": self.found,
+            "trusted": self.trusted,
             "pool": self.pool,
             "weights": self.weights,
             "warm": self.warm,
@@ -223,6 +248,6 @@ class RowSearch:
         """Continue from a packed state."""
         for name, value in values.items():
             setattr(self, name, value)
-        for name in ("found", "pool", "weights", "warm"):
+        for name in ("found", "trusted", "pool", "weights", "warm"):
             setattr(self, name, tensors[name].to(self.problem.rows))
         self.generator.set_state(tensors["generator"])

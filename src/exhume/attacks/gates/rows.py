@@ -42,6 +42,8 @@ def rows_of_inputs(
         jitter: the scale of Gumbel noise on the scores by which units are chosen.
         dropped: the fraction of units that are left out at random.
     """
+    if len(codes) == 0:
+        return codes
     score = rank_silence(problem, codes)
     if jitter or dropped:
         chance = torch.rand(score.shape, generator=generator, dtype=torch.float64).to(score)

@@ -20,8 +20,9 @@ class CertificateRules:
     zero_width: PositiveFloat = 6.0
     """Largest size of an entry that counts as zero, in standard deviations of its noise; Gaussian noise exceeds six of
     them in two entries of 10⁹."""
-    least_zero_width: PositiveFloat = 1e-3
-    """Smallest value of that bound, in root mean squares of the row; matters where the noise is nearly zero."""
+    widest_zero: PositiveFloat = 1e-4
+    """Size of an entry that a row of unknown precision may have at a zero, in root mean squares of the row. Where noise
+    and the scatter of the row's zeros are less, they decide."""
     informative_width: PositiveFloat = 6.0
     """Norm of a unit's change, relative to that of its noise, from which the unit is informative."""
     exact_contradictions: Share = 0.004

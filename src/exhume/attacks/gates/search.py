@@ -14,6 +14,7 @@ almost nowhere. So a row and its input are found together, by expectation and ma
 All candidates of a batch are searched at once.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -24,9 +25,9 @@ from exhume.attacks.gates.halfspaces import ever_on, fit_halfspaces, weighted_gr
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.zeros import off_probability
 
-WIDTHS = (0.3, 0.01)
+WIDTHS = (0.1, 0.003)
 """Size below which an entry counts as zero, falling from the first value to the second in the course of a search."""
-SHARPNESS, FIRST_SHARPNESS = 8.0, 3.0
+SHARPNESS, FIRST_SHARPNESS = 16.0, 3.0
 """Factors on the margins of a candidate, in root mean squares, and of a starting point, which is trusted less."""
 RIDGE = 0.3
 """Penalty on squared coordinates when an input is fitted to the zeros of a row."""
@@ -68,11 +69,10 @@ def search_rows(
         width_each = (3.0 * problem.noise_width(rows)).clamp(min=width)[:, None]
         if 0 < iteration <= problem.search.steered:
             rows = predict_rows(problem, problem.orient(codes @ directions.T))
-        for step in range(3):
-            by_gates_alone = iteration == 0 and step == 0
-            weights = (1 - on) if by_gates_alone else _off_weights(problem.normalise(rows), on, width_each)
+        for _ in range(3):
+            weights = (1 - on) * _off_weights(_entries(problem, rows), on, width_each)
             rows = minimise_weighted_norm(problem, rows, weights * problem.informative, 1)
-        off = off_probability(problem.normalise(rows), 0.5, width_each)
+        off = off_probability(_entries(problem, rows), 0.5, width_each)
         codes = fit_halfspaces(features, (1 - off) * problem.informative, codes, RIDGE)
         on = ever_on(SHARPNESS * (codes @ features.T))
     return rows
@@ -85,7 +85,7 @@ def minimise_weighted_norm(
     iterations: int,
 ) -> Float[Tensor, "candidate rank"]:
     """Move rows towards the unit row with the smallest weighted sum of squares, by inverse iterations."""
-    gram = weighted_gram(problem.rows, weights)
+    gram = weighted_gram(problem.directions, weights)
     scale = gram.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None, None].clamp(min=1e-30)
     gram = gram / scale + 1e-11 * torch.eye(problem.rank, dtype=gram.dtype, device=gram.device)
     factor = torch.linalg.cholesky_ex(gram).L
@@ -126,6 +126,13 @@ def _scale_like_inputs(problem: RowProblem, inputs: Tensor) -> Tensor:
         floor = 0.02 * inputs.norm(dim=1, keepdim=True)
         return inputs / inputs[:, -1:].clamp(min=1e-30).maximum(floor)
     return inputs / inputs.pow(2).mean(dim=1, keepdim=True).sqrt().clamp(min=1e-30)
+
+
+def _entries(problem: RowProblem, rows: Tensor) -> Tensor:
+    """Return rows on all units, each unit scaled to norm one, with a root mean square of 1."""
+    entries = rows @ problem.directions
+    size: Tensor = entries.norm(dim=1, keepdim=True)
+    return entries * (math.sqrt(problem.units) / size.clamp(min=1e-300))
 
 
 def _off_weights(normalised: Tensor, on: Tensor, width: Tensor) -> Tensor:

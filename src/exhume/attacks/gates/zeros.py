@@ -6,7 +6,7 @@ With ReLU, the row of an input is exactly zero on every unit that never fires on
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from exhume.attacks.gates.problem import RowProblem
@@ -23,11 +23,25 @@ class Entries:
     nonzero: Bool[Tensor, "row unit"]
     """Units, silent ones included, on which the row is larger than noise makes it."""
 
+    @property
+    def evidence(self) -> Int[Tensor, " row"]:
+        """The number of zeros beyond those that noise makes of small entries."""
+        return self.zero.sum(dim=1) - self.near_zero.sum(dim=1)
+
 
 def zero_width(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float[Tensor, "row 1"]:
-    """Return the size up to which an entry of a normalised row counts as zero, from the measured noise."""
-    rules = problem.certificate
-    return (rules.zero_width * problem.noise_width(rows)).clamp(min=rules.least_zero_width)[:, None]
+    """Return the size up to which an entry of a normalised row counts as zero.
+
+    From the measured noise, or from the scatter of the row's own zeros where that is more: an inexact row has zeros
+    that scatter more than noise.
+    """
+    rules, noise = problem.certificate, problem.noise_width(rows)[:, None]
+    widest = (rules.zero_width * noise).clamp(min=rules.widest_zero)
+    size = problem.normalise(rows).abs()
+    is_small = (size <= widest) & problem.informative.bool()
+    typical = size.masked_fill(~is_small, torch.nan).nanmedian(dim=1, keepdim=True).values.nan_to_num(0.0)
+    scatter = typical / 0.6745  # the median size of a normal variable, in standard deviations
+    return torch.minimum(rules.zero_width * torch.maximum(scatter, noise), widest)
 
 
 def classify_entries(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Entries:
@@ -46,8 +60,7 @@ def find_zeros(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Bool[Ten
 
 def count_evidence(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float[Tensor, " row"]:
     """Count the zeros of rows beyond those that noise makes of small entries."""
-    entries = classify_entries(problem, rows)
-    return (entries.zero.sum(dim=1) - entries.near_zero.sum(dim=1)).to(rows)
+    return classify_entries(problem, rows).evidence.to(rows)
 
 
 def off_probability(
