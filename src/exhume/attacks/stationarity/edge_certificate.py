@@ -33,6 +33,8 @@ from exhume.attacks.stationarity.meeting_points import ROOM, InputRange, Meeting
 from exhume.core.chance import bound_log_tail, log_choices
 from exhume.core.settings import settings
 
+UNBOUNDED = 1e3
+"""How far an input without a range is taken to move along a line."""
 NEARLY = 0.9
 """A narrower width is taken if it is this significant, compared with the most significant: it has less noise."""
 
@@ -285,7 +287,7 @@ def log_p_line(
     directions = torch.cat([fit.directions, others / others.norm(dim=1, keepdim=True).clamp(min=1e-300)])
     directions = _sparsest(fit, directions)
     reach = _reach(within, point, directions, rules.range_slack)
-    resisting = ((fit.normals @ directions.T).abs() * reach > 3 * fit.noise).sum(0)
+    resisting = ((fit.normals @ directions.T).abs() * reach > rules.noise_tail * fit.noise).sum(0)
     moves = (within.axes @ directions.T).abs().amax(0) * reach
     resisting = resisting[moves > rules.precision]
     if not len(resisting):
@@ -315,4 +317,4 @@ def _reach(
     steepness = slopes.abs().clamp(min=1e-12)
     up = (torch.where(slopes > 0, within.highest - inputs, inputs - within.lowest) + slack) / steepness
     down = (torch.where(slopes > 0, inputs - within.lowest, within.highest - inputs) + slack) / steepness
-    return torch.maximum(up.amin(1), down.amin(1)).clamp(max=1e3)
+    return torch.maximum(up.amin(1), down.amin(1)).clamp(max=UNBOUNDED)
