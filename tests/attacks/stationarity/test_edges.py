@@ -8,7 +8,7 @@ import torch
 import exhume
 from exhume.attacks.stationarity.edges import FAR, Edges
 from exhume.clues.search_space import SearchSpace
-from tests.attacks.stationarity.arrangements import normal_draw, random_edges
+from tests.attacks.stationarity.arrangements import first_layer_edges, normal_draw, random_edges
 
 
 def view_of(model, inputs=3, shift=0.1):
@@ -83,3 +83,18 @@ def test_shuffled_offsets_keep_directions_and_offsets():
     assert torch.equal(shuffled.weights[0], edges.weights[0])
     torch.testing.assert_close(shuffled.biases[0].sort().values, edges.biases[0].sort().values)
     assert not torch.equal(shuffled.biases[0], edges.biases[0])
+
+
+def test_units_that_an_input_leaves_off_owe_nothing_to_it():
+    inputs = torch.cat([normal_draw(5, 4), torch.ones(5, 1, dtype=torch.float64)], 1)
+    shares = normal_draw(400, 5, seed=1)
+    rows = torch.where((shares @ inputs @ inputs[0] < 0)[:, None], shares.index_fill(1, torch.tensor([0]), 0), shares)
+    rows = rows @ inputs
+    rows = rows[
+        ((shares[:, 0] != 0) & (rows @ inputs[0] > 0)) | (rows @ torch.linalg.pinv(inputs)[:, 0]).abs().lt(1e-9)
+    ]
+    edges = first_layer_edges(rows[:, :4].contiguous(), rows[:, 4].contiguous())
+    assert edges.share_of_off_units(inputs[0, :4], 1e-3) < 1e-12
+    assert edges.share_of_off_units(normal_draw(4, seed=7), 1e-3) > 1e-3
+    few = first_layer_edges(rows[:6, :4].contiguous(), rows[:6, 4].contiguous())
+    assert few.share_of_off_units(inputs[0, :4], 1e-3) == 0.0

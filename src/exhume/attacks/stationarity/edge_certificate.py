@@ -13,7 +13,10 @@ at most ``√C(k, n)·(2w)^(k−n)`` (a sum of minors whose squares add up to on
 Cauchy–Schwarz and Cauchy–Binet. Edges of upper layers count as the hyperplanes that they are around the point.
 
 A point that is no input can also lie on many edges because a *line* does: all edges through two inputs contain the line
-between them, and one more edge cuts it somewhere. So along every direction enough edges must resist.
+between them, and one more edge cuts it somewhere. So along every direction enough edges must resist. And with weight
+decay the rows of the first layer are combinations of the inputs that switch their units on, so that all units which one
+input leaves off meet at the point that is orthogonal to the other inputs. At an input itself the units that are off
+owe nothing to it: a direction of the rows must vanish on all of them.
 """
 
 import itertools
@@ -53,6 +56,7 @@ class Doubt(StrEnum):
     NONE = ""
     SEARCH = "it was found by the search, and too few edges meet there"
     CHANCE = "chance may explain why its edges meet"
+    OFF = "units that are off there depend on it"
     LINE = "a line of points lies on most of its edges"
     NOISE = "its edges and the range of inputs leave it too imprecise"
     RANGE = "it lies outside the range of inputs"
@@ -80,6 +84,9 @@ class EdgeRules:
     range_slack: PositiveFloat = 1.5e-3
     """How far a true input may lie outside its range, in units of the input, because the searched space is not known
     exactly; twice the largest measured."""
+    off_share: PositiveFloat = 1e-4
+    """Largest share of the first layer's units that an input leaves off in what the layer owes to this input. Measured:
+    3e-6 at inputs, 6e-4 and more at other points where edges meet."""
     above_shuffled: PositiveFloat = 1.5
     """Factor by which edges must outnumber those that meet from the same point among shuffled edges."""
 
@@ -139,6 +146,8 @@ def certify_meeting_points(
         limit = math.log(error_rate)
         if log_p >= limit or int(is_on.sum()) < rules.above_shuffled * int(shuffled[number]):
             doubts.append(Doubt.CHANCE)
+        elif edges.share_of_off_units(point, rules.widths[-1] * met.scale) > rules.off_share:
+            doubts.append(Doubt.OFF)
         elif log_p_line(fit, within, met.points, number, len(distances), chance, rules) >= limit:
             doubts.append(Doubt.LINE)
         elif float(outside[number]) > rules.precision:

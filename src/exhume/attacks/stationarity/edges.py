@@ -133,6 +133,24 @@ class Edges:
         distances = self.around(points).distances.abs()
         return float(distances[distances < FAR].median())
 
+    def share_of_off_units(self, point: Float[Tensor, " free"], margin: float) -> float:
+        """Return the least share, over directions of the first layer's rows, that units off at a point have in it.
+
+        At a training input of a network at rest it is zero: a row is a combination of the inputs that its unit fires
+        on, so one direction, dual to the input, is missing from all rows of units that are off. Few units that are off
+        prove nothing, and have the share zero as well.
+        """
+        counted = self.is_counted[0]
+        rows = torch.cat([self.weights[0], self.biases[0][:, None]], 1)[counted]
+        distances = (rows[:, :-1] @ point + rows[:, -1]) / rows[:, :-1].norm(dim=1)
+        off = rows[distances < -margin]
+        if len(off) < rows.shape[1]:
+            return 0.0
+        strengths, directions = torch.linalg.eigh(rows.T @ rows)
+        whiten = directions / strengths.clamp(min=1e-12 * float(strengths[-1])).sqrt()
+        white = off @ whiten
+        return float(torch.linalg.eigvalsh(white.T @ white)[0])
+
     def _layers_at(self, points: Points) -> list[tuple[Float[Tensor, "point _"], Float[Tensor, "point _ free"]]]:
         """Return the pre-activations of every hidden layer, and their slopes by free coordinates."""
         values = points @ self.weights[0].T + self.biases[0]
