@@ -35,7 +35,7 @@ def test_one_command_measures_everything(tmp_path, run_all, capsys):
     results = json.loads((tmp_path / "benchmarks.json").read_text())
     assert "failed" not in results
     kinds = {row["measurement"] for row in results["rows"]}
-    assert kinds == {"step", "kernels", "distillation", "restarts", "memory", "growth", "quality"}
+    assert kinds == {"step", "kernels", "distillation", "restarts", "memory", "growth", "quality", "final-weights"}
     assert all(row["ratio"] is not None and row["ours"] > 0 for row in results["rows"])
     assert len(capsys.readouterr().out.splitlines()) == 2 + len(results["rows"])
 
