@@ -150,7 +150,7 @@ def test_digits_are_certified_from_final_weights_and_the_verdict_says_so():
     data = digits(10)
     recipe = weight_decay_recipe(loss="ce", weight_decay=1e-3, width=120, steps=1500)
     view = replace(exhume.train(data, device="cpu", **recipe).view(), initial=None)
-    found = MaxMargin(trials=1, restarts=2, steps=100).run(view, device="cpu")
+    found = MaxMargin(trials=1, restarts=2, steps=100, prove=True).run(view, device="cpu")
     assert int(found.certified.sum()) >= 4
     assert found.outcome is Outcome.PARTIAL
     errors = (found.inputs[:, None] - data.train.inputs).abs().flatten(2).amax(2).amin(1)

@@ -20,6 +20,12 @@ from exhume.attacks.gates.silence import log_p_firing
 from exhume.attacks.gates.zeros import find_zeros, zero_width
 from exhume.core.chance import bound_log_tail
 
+SMALLEST_PART = 0.1
+"""Smallest part of a mixture that its zeros must rule out, relative to the whole; matters where noise is large."""
+LEAST_NONZERO = 1e-2
+"""Size of an entry from which on it counts against a mixture, in root mean squares of its row. Where noise is small,
+parts down to the width of a zero over this are ruled out: with 1e-4 a part of 1 % in a buffer went unnoticed."""
+
 
 class Doubt(StrEnum):
     """Why an input is not certified; the first reason that applies."""
@@ -112,11 +118,14 @@ def may_contain(
     zeros = (size <= width) & informative & (before <= 0) & (after <= 0)
     band = (3 * width).clamp(min=problem.certificate.density_band)
     small = ((size > width) & (size <= band) & informative).to(rows)
-    # An entry just above the width may be a zero that a slightly inexact row lost.
-    nonzero = ((size > width.clamp(min=problem.certificate.widest_zero)) & informative).to(rows)
-    own = (zeros.to(rows) @ nonzero.T).fill_diagonal_(math.inf)
-    expected = (small @ nonzero.T + 1) * width / (band - width)
-    trials = nonzero.sum(dim=1).clamp(min=1).expand(len(rows), -1)
+    # Of a part that is large enough, these entries show above the zeros of the row.
+    least = (width / SMALLEST_PART).clamp(min=LEAST_NONZERO)
+    own, trials, nearby = (torch.zeros(len(rows), len(rows)).to(rows) for _ in range(3))
+    for row in range(len(rows)):
+        nonzero = ((size > least[row]) & informative).to(rows)
+        own[row], nearby[row], trials[row] = nonzero @ zeros[row].to(rows), nonzero @ small[row], nonzero.sum(dim=1)
+    own, trials = own.fill_diagonal_(math.inf), trials.clamp(min=1)
+    expected = (nearby + 1) * width / (band - width)
     # The other rows in the order in which they can be parts; the parts before one in this order can force a zero each.
     order = own.argsort(dim=1)[:, :-1]
     forced = torch.arange(1, len(rows), device=rows.device)

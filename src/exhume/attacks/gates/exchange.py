@@ -51,9 +51,10 @@ def exchange_rows(
 
 def joint_score(problem: RowProblem, rows: Float[Tensor, "rank rank"]) -> float:
     """Return how well rows fit together; minus infinity for rows that depend on each other."""
-    if float(torch.linalg.svdvals(rows)[-1]) < SINGULAR:
+    readers = torch.linalg.inv_ex(rows).inverse
+    if not float(readers.norm()) < 1 / SINGULAR:  # not a number for singular rows
         return -math.inf
-    codes = read_codes(problem, rows)
+    codes = (problem.strengths[:, None] * readers).T
     constants = codes @ problem.basis[-1] if problem.has_bias else None
     entries = classify_entries(problem, rows)
     zeros, evidence = entries.zero, entries.evidence.to(rows)

@@ -35,8 +35,6 @@ BY_SILENCE, BY_STEERING, BY_TOGETHER = 0, 1, 2
 """The ways to make rows; the last needs a complete set."""
 UNTRIED = 10**9
 """Initial gain of an untried way; large, so that each is tried once."""
-IDLE_BEFORE_GUESS = 2
-"""Rounds without a new row after which missing rows are guessed, and without a better choice after which it stands."""
 
 
 @dataclass(kw_only=True)
@@ -107,8 +105,8 @@ class RowSearch:
         """Take the heaviest rows of the pool, and guess the missing ones where they are few."""
         before, self.found = len(self.found), heaviest_basis(self.problem, self.pool)
         missing = self.problem.rank - len(self.found)
-        is_slow = self.idle >= IDLE_BEFORE_GUESS or 4 * (len(self.found) - before) < missing
-        if 0 < missing <= self.problem.rank // (4 if is_slow else 8) or (is_slow and missing == 1):
+        has_stalled = len(self.found) == before
+        if 0 < missing <= 2 or (has_stalled and 0 < missing <= self.problem.rank // (4 if self.idle else 8)):
             self._guess_missing()
         if self.is_complete:
             self.score = max(joint_score(self.problem, self.found), -sys.float_info.max)
@@ -227,9 +225,8 @@ class RowSearch:
 
     def _choices(self) -> list[Tensor]:
         """Return complete sets of rows: the present one and the heaviest, each improved by exchanges."""
-        choices, basis = [self.found], heaviest_basis(self.problem, self.pool)
-        if len(basis) == self.problem.rank:
-            choices.append(basis)
+        heaviest = heaviest_basis(self.problem, torch.cat([self.pool, self.found]))
+        choices = (self.found, heaviest) if len(heaviest) == self.problem.rank else (self.found,)
         return [exchange_rows(self.problem, choice, self.pool) for choice in choices]
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:

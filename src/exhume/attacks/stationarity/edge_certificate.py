@@ -21,7 +21,7 @@ owe nothing to it: a direction of the rows must vanish on all of them.
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -60,6 +60,7 @@ class Doubt(StrEnum):
     LINE = "a line of points lies on most of its edges"
     NOISE = "its edges and the range of inputs leave it too imprecise"
     RANGE = "it lies outside the range of inputs"
+    EXPERIMENTAL = "its proof is experimental and was not asked for"
 
 
 @settings
@@ -105,6 +106,10 @@ class EdgeCertificate:
     def is_certified(self) -> Bool[Tensor, " point"]:
         """Which points are proven to be training inputs."""
         return torch.tensor([not doubt for doubt in self.doubts], dtype=torch.bool)
+
+    def withheld(self) -> "EdgeCertificate":
+        """Return the certificate with every proof turned into a doubt."""
+        return replace(self, doubts=[doubt or Doubt.EXPERIMENTAL for doubt in self.doubts])
 
 
 def certify_meeting_points(

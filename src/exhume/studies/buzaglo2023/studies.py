@@ -48,6 +48,8 @@ CIFAR = Case(
 SMALL_CIFAR = replace(
     CIFAR, size=60, strangers=400, width=300, train_steps=2500, settings=QUICK | {"restarts": 3, "oversampling": 2.0}
 )
+PROVE: dict[str, Any] = {"prove": True}
+"""Certify points where edges meet."""
 ALL_LAYERS: dict[str, Any] = {"upper_layers": 1.0}
 """The objective of the papers: all layers have the same weight."""
 TWO_CLASSES = replace(SMALL_CIFAR, size=40, width=200)
@@ -68,11 +70,13 @@ CASES: dict[str, tuple[str, tuple[Case, ...]]] = {
     "exact": ("weight decay", tuple(replace(case, size=10, width=400) for case in WEIGHT_DECAYS)),
     "exact-size": (
         "training images",
-        tuple(Case(label=str(size), size=size, width=400, weight_decay=1e-3) for size in (10, 20, 30, 50)),
+        tuple(
+            Case(label=str(size), size=size, width=400, weight_decay=1e-3, settings=PROVE) for size in (10, 20, 30, 50)
+        ),
     ),
     "exact-width": (
         "units per layer",
-        tuple(Case(label=str(width), width=width, weight_decay=1e-3) for width in (100, 200, 400, 800)),
+        tuple(Case(label=str(width), width=width, weight_decay=1e-3, settings=PROVE) for width in (100, 200, 400, 800)),
     ),
     "choice": (
         "settings",
