@@ -208,9 +208,12 @@ def time_limit() -> Iterator[None]:
 
 
 def fingerprint(folder: Path) -> dict[str, str]:
-    """Return a digest of every file below a folder; other kinds of entries by their kind."""
+    """Return a digest of every file below a folder; other kinds of entries by their kind.
+
+    What Python keeps of a module that it imported does not count.
+    """
     digests = {}
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(path for path in folder.rglob("*") if "__pycache__" not in path.parts):
         is_plain = path.is_file() and not path.is_symlink()
         digests[str(path)] = hashlib.sha256(path.read_bytes()).hexdigest() if is_plain else oct(path.lstat().st_mode)
     return digests

@@ -115,7 +115,8 @@ def read_source(name: str | Path, *, label: str | None = None, data_dir: Path | 
     try:
         return _read_path(Path(name).expanduser(), label)
     except (OSError, RuntimeError) as error:  # RuntimeError: unknown user in ~user
-        raise DataError(f"{name} cannot be read ({error}).") from error
+        reason = getattr(error, "strerror", None) or error  # without the name, which may be very long
+        raise DataError(f"{str(name)[:200]} cannot be read ({reason}).") from error
 
 
 def _read_path(path: Path, label: str | None) -> Source:
