@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import functools
 import itertools
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -196,10 +195,7 @@ def main(arguments: list[str] | None = None) -> None:
         file=options.out / "ablation.jsonl",
         resume=options.resume,
     )
-    summary = summarise(rows)
-    result = {"torch": torch.__version__, "seconds": options.seconds, "summary": summary, "rows": rows}
-    (options.out / "ablation.json").write_text(json.dumps(result) + "\n")
-    small_victims.print_table(summary)
+    small_victims.write_results(options.out / "ablation.json", options.seconds, summarise(rows), rows)
 
 
 if __name__ == "__main__":

@@ -300,10 +300,7 @@ def main(arguments: list[str] | None = None) -> None:
         file=options.out / "controls.jsonl",
         resume=options.resume,
     )
-    summary = summarise(rows)
-    result = {"torch": torch.__version__, "seconds": options.seconds, "summary": summary, "rows": rows}
-    (options.out / "controls.json").write_text(json.dumps(result) + "\n")
-    small_victims.print_table(summary)
+    small_victims.write_results(options.out / "controls.json", options.seconds, summarise(rows), rows)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ network and the curve over ε, and writes ``near_duplicates.json``.
 import argparse
 import functools
 import itertools
-import json
 from pathlib import Path
 from typing import Any
 
@@ -102,10 +101,7 @@ def main(arguments: list[str] | None = None) -> None:
         file=options.out / "near_duplicates.jsonl",
         resume=options.resume,
     )
-    summary = summarise(rows)
-    result = {"torch": torch.__version__, "seconds": options.seconds, "summary": summary, "rows": rows}
-    (options.out / "near_duplicates.json").write_text(json.dumps(result) + "\n")
-    small_victims.print_table(summary)
+    small_victims.write_results(options.out / "near_duplicates.json", options.seconds, summarise(rows), rows)
 
 
 if __name__ == "__main__":

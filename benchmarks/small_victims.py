@@ -280,6 +280,13 @@ def _measure_all(
             yield waiting[future], future.result()
 
 
+def write_results(file: Path, seconds: float | None, summary: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
+    """Write the rows of a run and their summary, and print the summary."""
+    result = {"torch": torch.__version__, "seconds": seconds, "summary": summary, "rows": rows}
+    file.write_text(json.dumps(result) + "\n")
+    print_table(summary)
+
+
 def print_table(lines: Sequence[dict[str, Any]]) -> None:
     """Print lines with the same names as a table."""
     print("| " + " | ".join(name.replace("_", " ") for name in lines[0]) + " |\n|" + "---|" * len(lines[0]))
