@@ -124,16 +124,14 @@ def measure(view: AttackerView, data: Dataset, seed: int) -> dict[str, Any]:
         "rows": len(found),
         "certified_features": found.diagnostics.get("certified_features", 0),
         "preimages": dict(Counter(found.diagnostics.get("preimages", []))),
+        "doubts": dict(Counter(found.diagnostics.get("doubts", []))),
         "seconds": round(found.seconds, 1),
     }
     if tuple(found.inputs.shape[1:]) != data.input_shape:
         features = LowerLayers(view.module(view.final), "hidden")(data.to_model(data.train.inputs))
         distances = torch.cdist(found.inputs, features) / features.norm(dim=1)
-        return row | {
-            "features_within_1_percent": int((distances.amin(dim=0) < 0.01).sum()),
-            "exact": 0,
-            "certified": 0,
-        }
+        nearest = distances.amin(dim=0) if len(found) else torch.full((len(features),), torch.inf)
+        return row | {"features_within_1_percent": int((nearest < 0.01).sum()), "exact": 0, "certified": 0}
     errors = (found.inputs[:, None] - data.train.inputs[None]).flatten(2).abs().amax(dim=2)
     return row | {
         "certified": int(found.certified.sum()),

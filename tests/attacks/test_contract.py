@@ -15,6 +15,7 @@ from exhume.attacks import (
     Combined,
     GateCertificate,
     InfiniteWidth,
+    LastLayer,
     MaxMargin,
     Restarted,
     SimulatedTraining,
@@ -38,6 +39,8 @@ class ContractCase:
     """May return certified candidates."""
     needs_infinite_width: bool = False
     """Needs an architecture with a known kernel of infinite width."""
+    needs_gradient: bool = False
+    """Needs one gradient of a last layer above features that are never negative."""
     runs_together: bool = False
     """Can run many times in one program."""
 
@@ -61,6 +64,7 @@ CASES = {
     "infinite width": ContractCase(
         attack=InfiniteWidth(candidates=3, rounds=1, steps=12), needs_initial=True, needs_infinite_width=True
     ),
+    "last layer": ContractCase(attack=LastLayer(starts=2), needs_gradient=True, proves=True),
     "max-margin": ContractCase(attack=MaxMargin(trials=2, trial_steps=6, winners=1, restarts=2, steps=16)),
     "max-margin, all pixels": ContractCase(
         attack=MaxMargin(trials=1, restarts=2, steps=16, within_span=False, candidates=SIZE)
@@ -88,8 +92,19 @@ CASES = {
 
 
 @functools.cache
-def view_for(classes: str, has_kernel: bool) -> AttackerView:
-    """A tiny trained network; with a bias in the first layer only, or one whose infinite-width kernel is known."""
+def view_for(classes: str, has_kernel: bool, has_gradient: bool = False) -> AttackerView:
+    """A tiny trained network; with a bias in the first layer only, or one whose infinite-width kernel is known.
+
+    With a gradient: a linear network of ten classes, whose features are its inputs.
+    """
+    if has_gradient:
+        data = exhume.load("digits", size=10, test=0, centre=False)
+        model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+        batch = data.train.inputs[:SIZE], data.train.labels[:SIZE].long()
+        loss = torch.nn.functional.cross_entropy(model(batch[0]), batch[1])
+        names = [name for name, _ in model.named_parameters()]
+        gradient = dict(zip(names, torch.autograd.grad(loss, list(model.parameters())), strict=True))
+        return AttackerView(model=model, final=model.state_dict(), gradient=gradient, input_shape=data.input_shape)
     data = exhume.load("digits", classes=classes, size=SIZE if classes == "odd-even" else 10, test=0)
     model = MLP(width=64, parameterisation="ntk") if has_kernel else MLP(width=64, bias="first")
     return exhume.train(data, model=model, device="cpu", steps=100).view()
@@ -107,7 +122,7 @@ def tensors_of(view: AttackerView) -> dict[str, torch.Tensor]:
 def run(name: str, classes: str) -> tuple[Reconstruction, int]:
     """Return what an attack finds, and how many times it reports progress."""
     case, reports = CASES[name], []
-    view = view_for(classes, case.needs_infinite_width)
+    view = view_for(classes, case.needs_infinite_width, case.needs_gradient)
     found = case.attack.run(view, seed=1, device="cpu", progress=lambda *report: reports.append(report))
     return found, len(reports)
 
@@ -131,7 +146,7 @@ def case(attacked) -> ContractCase:
 
 @pytest.fixture
 def view(case, attacked) -> AttackerView:
-    return view_for(attacked[1], case.needs_infinite_width)
+    return view_for(attacked[1], case.needs_infinite_width, case.needs_gradient)
 
 
 @pytest.fixture
@@ -217,7 +232,7 @@ class TestEveryAttack:
 @pytest.mark.parametrize("name", CASES)
 def test_an_interrupted_attack_ends_as_if_it_had_not_been(name, tmp_path):
     case = CASES[name]
-    view, (whole, total) = view_for("odd-even", case.needs_infinite_width), run(name, "odd-even")
+    view, (whole, total) = view_for("odd-even", case.needs_infinite_width, case.needs_gradient), run(name, "odd-even")
     reports = []
 
     def stop_half_way(*report):

@@ -5,6 +5,7 @@ from exhume.attacks.bilevel import Bilevel
 from exhume.attacks.combined import Combined
 from exhume.attacks.gates.gate_certificate import GateCertificate
 from exhume.attacks.infinite_width import InfiniteWidth
+from exhume.attacks.last_layer import LastLayer
 from exhume.attacks.restarts import Restarted, run_together
 from exhume.attacks.simulated_training import SimulatedTraining
 from exhume.attacks.stationarity import Stationarity
@@ -17,6 +18,7 @@ __all__ = [
     "Combined",
     "GateCertificate",
     "InfiniteWidth",
+    "LastLayer",
     "MaxMargin",
     "Restarted",
     "SimulatedTraining",

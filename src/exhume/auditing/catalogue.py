@@ -32,9 +32,10 @@ CATALOGUE: dict[str, Entry] = {
         (caveats.no_visible_rank,),
         (caveats.crowded, caveats.nearly_full, caveats.unclear_count, caveats.only_features, *caveats.COMMON),
     ),
-    "weight-difference": Entry(2, (), (caveats.moved_features, *caveats.COMMON)),
+    "last-layer": Entry(2, (), (caveats.batch_norm, caveats.dropout)),
+    "weight-difference": Entry(3, (), (caveats.moved_features, *caveats.COMMON)),
     "simulated-training": Entry(
-        3,
+        4,
         (),
         (
             caveats.start_decides,
@@ -45,9 +46,9 @@ CATALOGUE: dict[str, Entry] = {
             caveats.coarse,
         ),
     ),
-    "stationarity": Entry(4, (), (caveats.no_weight_decay, *caveats.COMMON)),
-    "max-margin": Entry(5, (), (caveats.not_a_margin_loss, *caveats.COMMON)),
-    "bilevel": Entry(6, (), (caveats.start_decides, *caveats.COMMON)),
+    "stationarity": Entry(5, (), (caveats.no_weight_decay, *caveats.COMMON)),
+    "max-margin": Entry(6, (), (caveats.not_a_margin_loss, *caveats.COMMON)),
+    "bilevel": Entry(7, (), (caveats.start_decides, *caveats.COMMON)),
 }
 UNLISTED = Entry(9, (), caveats.COMMON)
 """The entry of attacks without one of their own: they run last."""

@@ -1,14 +1,12 @@
 """Pixels through the layers below a dense layer: certified from a gradient, and never falsely."""
 
-from dataclasses import replace
-
 import torch
 from torch import nn
 
 from exhume.attacks import GateCertificate
-from exhume.attacks.gates.features import are_non_negative, trunk_of
 from exhume.clues.clues import clues_of
 from exhume.evaluation import evaluate
+from exhume.inversion.through_trunk import trunk_of
 from exhume.records import AttackerView
 from tests.attacks.gates.conv_victims import conv_network, gradient_view
 from tests.attacks.gates.victims import draw, score
@@ -38,7 +36,9 @@ def test_features_stay_where_no_input_is_determined_and_can_be_evaluated() -> No
     found = BRIEF.run(view, seed=0, device="cpu")
     assert found.inputs.shape[1:] == (27,)
     assert "determined" not in found.diagnostics["preimages"]
-    features = trunk_of(view, clues_of(view).require_gate_layers()[0])(data.to_model(data.train.inputs))
+    features = trunk_of(view, clues_of(view).require_gate_layers()[0].name, view.final)(
+        data.to_model(data.train.inputs)
+    )
     distances = torch.cdist(found.inputs, features).amin(dim=1)
     assert bool((distances[found.certified] < 0.02 * features.max()).all())
     assert evaluate(found, data, victim=view).train.examples.shape == (6, 27)
@@ -52,19 +52,3 @@ def test_an_optimiser_state_of_moving_features_certifies_nothing() -> None:
     found = GateCertificate(rounds=4, patience=2, descents=1).run(state, seed=0, device="cpu")
     assert not bool(found.certified.any())
     assert all("averages" in doubt or "average" in doubt for doubt in found.diagnostics["doubts"])
-
-
-def test_the_sign_of_features_is_probed() -> None:
-    data = draw(size=6)
-    view = gradient_view(conv_network(), data)
-    layer = clues_of(view).require_gate_layers()[0]
-    assert are_non_negative(view, layer)
-    parts = dict(view.model.named_children())
-    parts["relu2"] = nn.Tanh()
-    curved = replace(view, model=nn.Sequential(*parts.values()), final=_renamed(view.final, parts), gradient=None)
-    assert not are_non_negative(curved, replace(layer, name="5", evidence=replace(layer.evidence, after=curved.final)))
-
-
-def _renamed(weights: dict[str, torch.Tensor], parts: dict[str, nn.Module]) -> dict[str, torch.Tensor]:
-    places = {name: str(index) for index, name in enumerate(parts)}
-    return {f"{places[name.split('.')[0]]}.{name.split('.')[1]}": weight for name, weight in weights.items()}

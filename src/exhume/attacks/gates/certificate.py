@@ -39,7 +39,6 @@ class Doubt(StrEnum):
     RANGE = "it lies outside the range of inputs, or its scale is not determined"
     FEATURES = "it is a feature outside the range of features, or of layers that leave the range open"
     MOVED = "the layers below moved while the gradients were summed, so it is an average of features"
-    PIXELS = "its features do not determine the input, or no input was found that has them"
 
 
 @dataclass(frozen=True, kw_only=True)

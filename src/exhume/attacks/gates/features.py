@@ -1,4 +1,4 @@
-"""Rows of a layer that reads features: how precise they must be, what they may be, and the inputs that have them."""
+"""Rows of a layer that reads features: how precise they must be, and what they may be."""
 
 from dataclasses import replace
 
@@ -10,16 +10,8 @@ from exhume.attacks.gates.certificate import Certificate, Doubt
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.rules import CertificateRules
 from exhume.clues.first_layer import FirstLayer
-from exhume.core.run_context import RunContext
-from exhume.core.text import count_noun
-from exhume.inversion.gauss_newton import InputBox, Trunk
-from exhume.inversion.invert import InversionRules, Preimage, invert
-from exhume.inversion.search import SearchRules
-from exhume.models.lower_layers import LowerLayers
-from exhume.records import AttackerView, Outcome, Reconstruction
-
-PROBES = 64
-"""Number of random inputs by which the range of features is probed."""
+from exhume.inversion.through_trunk import are_non_negative
+from exhume.records import AttackerView
 
 
 def in_units_of_features(problem: RowProblem, layer: FirstLayer, inputs: Float[Tensor, "row value"]) -> RowProblem:
@@ -46,88 +38,8 @@ def doubt_features(
         return certificate
     every = torch.ones(len(inputs), dtype=torch.bool)
     certificate = certificate.with_doubt(Doubt.MOVED, every & (not layer.inputs_stood_still))
-    if not are_non_negative(view, layer):
+    if not are_non_negative(view, layer.name, layer.evidence.after):
         return certificate.with_doubt(Doubt.FEATURES, every)
     # The precision is a fiftieth of a typical feature, so this is the slack of pixels as well.
     slack = rules.range_slack / 0.02 * rules.precision
     return certificate.with_doubt(Doubt.FEATURES, (inputs < -slack).any(dim=1).cpu())
-
-
-def are_non_negative(view: AttackerView, layer: FirstLayer) -> bool:
-    """Return whether random inputs have features without a negative value, as after a ReLU."""
-    generator = torch.Generator().manual_seed(0)
-    box = view.model_box()
-    probes = torch.rand(PROBES, view.input_size, generator=generator).to(view.device)
-    probes = 4 * probes - 2 if box is None else box[0] + (box[1] - box[0]) * probes
-    trunk = trunk_of(view, layer)
-    with torch.no_grad():
-        return bool((trunk(probes.float().reshape(-1, *view.input_shape)) >= 0).all())
-
-
-def trunk_of(view: AttackerView, layer: FirstLayer) -> Trunk:
-    """Return the function from network inputs to the inputs of a layer, flat, at the last weights of the evidence."""
-    weights = layer.evidence.after
-    single, double = (LowerLayers(view.module(weights).to(kind), layer.name) for kind in (torch.float32, torch.float64))
-
-    def trunk(inputs: Tensor) -> Tensor:
-        features: Tensor = (double if inputs.dtype == torch.float64 else single)(inputs)
-        return features
-
-    return trunk
-
-
-def invert_features(
-    view: AttackerView, layer: FirstLayer, found: Reconstruction, context: RunContext, *, descents: int
-) -> Reconstruction:
-    """Turn a reconstruction of features into one of inputs, where the features determine at least one of them.
-
-    An input is certified if its features are and they determine it. Where no input is determined, the features stay.
-    """
-    if len(found) == 0:
-        return found
-    bounds = torch.tensor([float("inf") if e is None else e for e in found.diagnostics["error_bounds"]])
-    features = found.inputs.double()
-    sizes = features.norm(dim=1) / features.shape[1] ** 0.5
-    # Where rows are missing the error is unknown; a hundredth is a guess for the search, and certifies nothing.
-    errors = torch.where(bounds.isfinite(), bounds.to(sizes), 0.01 * sizes)
-    rules = InversionRules(search=SearchRules(descents=descents))
-    inverse = invert(
-        trunk_of(view, layer), features.to(view.device), _box(view), context, errors=errors.to(view.device), rules=rules
-    )
-    is_determined = torch.tensor([outcome == Preimage.DETERMINED for outcome in inverse.outcomes])
-    about = {
-        "certified_features": int(found.certified.sum()),
-        "feature_error_bounds": found.diagnostics["error_bounds"],
-        "preimages": [outcome.value for outcome in inverse.outcomes],
-        "free_directions": inverse.free,
-        "feature_residuals": inverse.residuals.tolist(),
-    }
-    if not bool(is_determined.any()):
-        return replace(found, diagnostics={**found.diagnostics, **about})
-    certified = found.certified & is_determined
-    doubts = [
-        old or ("" if sure else Doubt.PIXELS.value)
-        for old, sure in zip(found.diagnostics["doubts"], is_determined.tolist(), strict=True)
-    ]
-    count, features_count = int(certified.sum()), int(found.certified.sum())
-    total = int(found.diagnostics["training_size_estimate"])
-    outcome = Outcome.PARTIAL if count else Outcome.NOTHING_FOUND
-    limits = [value if value != float("inf") else None for value in inverse.errors.tolist()]
-    return replace(
-        found,
-        inputs=view.to_pixels(inverse.inputs.to(view.device).float()).cpu(),
-        certified=certified,
-        confidence=found.confidence * is_determined.to(found.confidence),
-        outcome=Outcome.CERTIFIED if count == total else outcome,
-        message=f"{count} of {count_noun(total, 'training input')} {'is' if count == 1 else 'are'} certified, "
-        f"through the features of layer {layer.name!r}, of which {features_count} are certified.",
-        diagnostics={**found.diagnostics, **about, "doubts": doubts, "error_bounds": limits},
-    )
-
-
-def _box(view: AttackerView) -> InputBox:
-    box = view.model_box()
-    if box is None:
-        ends = torch.full(view.input_shape, torch.inf, device=view.device)
-        return InputBox(-ends, ends)
-    return InputBox(*(end.float().reshape(view.input_shape) for end in box))

@@ -12,7 +12,7 @@ from exhume.attacks.attack import Attack
 from exhume.attacks.gates.certificate import Doubt, certify
 from exhume.attacks.gates.check import check_rows
 from exhume.attacks.gates.compression import compress_values
-from exhume.attacks.gates.features import doubt_features, in_units_of_features, invert_features, trunk_of
+from exhume.attacks.gates.features import doubt_features, in_units_of_features
 from exhume.attacks.gates.input_range import fit_scale, is_inside_range
 from exhume.attacks.gates.problem import RowProblem, pose_problem
 from exhume.attacks.gates.rounds import RowSearch
@@ -24,6 +24,7 @@ from exhume.core.json_values import to_json_value
 from exhume.core.run_context import STOPS, OutOfTime, RunContext
 from exhume.core.settings import settings
 from exhume.core.text import count_noun
+from exhume.inversion.through_trunk import invert_features, trunk_of
 from exhume.records import AttackerView, Outcome, Reconstruction
 
 
@@ -96,13 +97,17 @@ class GateCertificate(Attack):
         return (
             found
             if subspace.layer.reads_input
-            else invert_features(view, subspace.layer, found, context, descents=self.descents)
+            else invert_features(view, subspace.layer.name, evidence.after, found, context, descents=self.descents)
         )
 
     def _warm_starts(self, attack: Attack, view: AttackerView, layer: FirstLayer, context: RunContext) -> Tensor:
         found = attack.recover(view, replace(context, checkpoint=None))
         inputs = view.to_model(found.inputs.to(view.device)).double()
-        flat = inputs.reshape(len(found), -1) if layer.reads_input else trunk_of(view, layer)(inputs)
+        flat = (
+            inputs.reshape(len(found), -1)
+            if layer.reads_input
+            else trunk_of(view, layer.name, layer.evidence.after)(inputs)
+        )
         if layer.has_bias:
             flat = torch.cat([flat, torch.ones_like(flat[:, :1])], dim=1)
         return flat

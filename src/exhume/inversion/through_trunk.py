@@ -1,0 +1,97 @@
+"""From the features that a layer of a network read back to the inputs of the network."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from exhume.core.run_context import RunContext
+from exhume.core.text import count_noun
+from exhume.inversion.gauss_newton import InputBox, Trunk
+from exhume.inversion.invert import InversionRules, Preimage, invert
+from exhume.inversion.search import SearchRules
+from exhume.models.lower_layers import LowerLayers
+from exhume.records import AttackerView, Outcome, Reconstruction, Weights
+
+PROBES = 64
+"""Number of random inputs by which the range of features is probed."""
+UNDETERMINED = "its features do not determine the input, or no input was found that has them"
+"""Why an input with certified features has no certificate."""
+
+
+def trunk_of(view: AttackerView, layer: str, weights: Weights) -> Trunk:
+    """Return the function from network inputs to the inputs of a layer, flat, at given weights."""
+    single, double = (LowerLayers(view.module(weights).to(kind), layer) for kind in (torch.float32, torch.float64))
+
+    def trunk(inputs: Tensor) -> Tensor:
+        features: Tensor = (double if inputs.dtype == torch.float64 else single)(inputs)
+        return features
+
+    return trunk
+
+
+def are_non_negative(view: AttackerView, layer: str, weights: Weights) -> bool:
+    """Return whether random inputs have features without a negative value, as after a ReLU."""
+    generator = torch.Generator().manual_seed(0)
+    box = view.model_box()
+    probes = torch.rand(PROBES, view.input_size, generator=generator).to(view.device)
+    probes = 4 * probes - 2 if box is None else box[0] + (box[1] - box[0]) * probes
+    with torch.no_grad():
+        return bool((trunk_of(view, layer, weights)(probes.float().reshape(-1, *view.input_shape)) >= 0).all())
+
+
+def invert_features(
+    view: AttackerView, layer: str, weights: Weights, found: Reconstruction, context: RunContext, *, descents: int
+) -> Reconstruction:
+    """Turn a reconstruction of features into one of inputs, where the features determine at least one of them.
+
+    An input is certified if its features are and they determine it. Where no input is determined, the features stay.
+    ``found.diagnostics`` must hold ``error_bounds``, ``doubts`` and ``training_size_estimate``.
+    """
+    if len(found) == 0:
+        return found
+    bounds = torch.tensor([float("inf") if e is None else e for e in found.diagnostics["error_bounds"]])
+    features = found.inputs.double()
+    sizes = features.norm(dim=1) / features.shape[1] ** 0.5
+    # Where the error is unknown, a hundredth is a guess for the search, and certifies nothing.
+    errors = torch.where(bounds.isfinite(), bounds.to(sizes), 0.01 * sizes)
+    rules = InversionRules(search=SearchRules(descents=descents))
+    trunk = trunk_of(view, layer, weights)
+    inverse = invert(trunk, features.to(view.device), _box(view), context, errors=errors.to(view.device), rules=rules)
+    is_determined = torch.tensor([outcome == Preimage.DETERMINED for outcome in inverse.outcomes])
+    about = {
+        "certified_features": int(found.certified.sum()),
+        "feature_error_bounds": found.diagnostics["error_bounds"],
+        "preimages": [outcome.value for outcome in inverse.outcomes],
+        "free_directions": inverse.free,
+        "feature_residuals": inverse.residuals.tolist(),
+    }
+    if not bool(is_determined.any()):
+        return replace(found, diagnostics={**found.diagnostics, **about})
+    certified = found.certified & is_determined
+    doubts = [
+        old or ("" if sure else UNDETERMINED)
+        for old, sure in zip(found.diagnostics["doubts"], is_determined.tolist(), strict=True)
+    ]
+    count, features_count = int(certified.sum()), int(found.certified.sum())
+    total = int(found.diagnostics["training_size_estimate"])
+    outcome = Outcome.PARTIAL if count else Outcome.NOTHING_FOUND
+    limits = [value if value != float("inf") else None for value in inverse.errors.tolist()]
+    return replace(
+        found,
+        inputs=view.to_pixels(inverse.inputs.to(view.device).float()).cpu(),
+        certified=certified,
+        confidence=found.confidence * is_determined.to(found.confidence),
+        outcome=Outcome.CERTIFIED if count == total else outcome,
+        message=f"{count} of {count_noun(total, 'training input')} {'is' if count == 1 else 'are'} certified, "
+        f"through the features of layer {layer!r}, of which {features_count} are certified.",
+        diagnostics={**found.diagnostics, **about, "doubts": doubts, "error_bounds": limits},
+    )
+
+
+def _box(view: AttackerView) -> InputBox:
+    box = view.model_box()
+    if box is None:
+        ends = torch.full(view.input_shape, torch.inf, device=view.device)
+        return InputBox(-ends, ends)
+    return InputBox(*(end.float().reshape(view.input_shape) for end in box))

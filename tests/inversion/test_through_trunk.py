@@ -1,0 +1,47 @@
+"""The part of a network below a layer, and the inputs that have given features."""
+
+import torch
+from torch import nn
+
+from exhume.core.run_context import RunContext
+from exhume.inversion.through_trunk import are_non_negative, invert_features, trunk_of
+from exhume.records import AttackerView, Outcome, Reconstruction
+
+
+def view_of(activation: nn.Module, channels: int = 8) -> AttackerView:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        trunk = (nn.Conv2d(1, channels, 3, padding=1), activation, nn.Flatten())
+        model = nn.Sequential(*trunk, nn.Linear(64 * channels, 3))
+    return AttackerView(model=model, final=model.state_dict(), input_shape=(1, 8, 8))
+
+
+def features_found(view: AttackerView, images: torch.Tensor) -> Reconstruction:
+    features = trunk_of(view, "3", view.final)(images)
+    about = {"error_bounds": [0.0] * len(images), "doubts": [""] * len(images), "training_size_estimate": len(images)}
+    sure = torch.ones(len(images), dtype=torch.bool)
+    return Reconstruction(
+        inputs=features, certified=sure, confidence=sure.float(), outcome=Outcome.CERTIFIED, diagnostics=about
+    )
+
+
+def test_the_sign_of_features_is_probed() -> None:
+    view, signed = view_of(nn.ReLU()), view_of(nn.Tanh())
+    assert are_non_negative(view, "3", view.final)
+    assert not are_non_negative(signed, "3", signed.final)
+
+
+def test_features_that_determine_their_images_give_certified_images() -> None:
+    view, images = view_of(nn.ReLU()), torch.rand(3, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    found = invert_features(view, "3", view.final, features_found(view, images), RunContext.start(seed=0), descents=2)
+    assert bool(found.certified.all())
+    assert float((found.inputs - images).abs().max()) < 0.02
+    assert found.diagnostics["certified_features"] == 3
+
+
+def test_features_that_do_not_stay_features() -> None:
+    view, images = view_of(nn.ReLU(), channels=1), torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    known = features_found(view, images)
+    found = invert_features(view, "3", view.final, known, RunContext.start(seed=0), descents=1)
+    assert torch.equal(found.inputs, known.inputs)
+    assert "determined" not in found.diagnostics["preimages"]
