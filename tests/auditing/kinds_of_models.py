@@ -79,3 +79,23 @@ def adapted() -> nn.Module:
 
 def of_tokens() -> nn.Module:
     return MeanOfTokens()
+
+
+def _with_dense(*trunk: nn.Module) -> nn.Module:
+    """Return a network of ten classes: a trunk, a dense ReLU layer, and an output layer."""
+    size = nn.Sequential(*trunk, nn.Flatten())(torch.zeros(2, 1, 8, 8)).shape[1]
+    return nn.Sequential(*trunk, nn.Flatten(), nn.Linear(size, 192), nn.ReLU(), nn.Linear(192, 10))
+
+
+def deep_pool() -> nn.Module:
+    return _with_dense(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
+
+
+def deep_residual() -> nn.Module:
+    return _with_dense(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), Residual(), nn.ReLU())
+
+
+def deep_linear() -> nn.Module:
+    """A residual network with one linear layer, whose features are means over pixels."""
+    mean = (nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
+    return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), Residual(), *mean, nn.Linear(16, 10))

@@ -16,15 +16,20 @@ FAR = 0.5
 
 
 def no_visible_rank(clues: Clues) -> str | None:
-    """The weight change shows no low rank."""
-    return clues.no_subspace_because
+    """The layer that the certificate reads shows no low rank."""
+    try:
+        clues.require_gate_subspace()
+    except Refusal as reason:
+        return str(reason)
+    return None
 
 
 def crowded(clues: Clues) -> str | None:
     """There are few units per training example."""
-    if clues.subspace is None:
+    subspace = clues.gate_subspace
+    if subspace is None:
         return None
-    units = clues.subspace.rows.shape[1] / clues.subspace.rank
+    units = subspace.rows.shape[1] / subspace.rank
     return (
         f"There are {units:.1f} units per example; below {UNITS_PER_EXAMPLE:g} the search may not finish."
         if units < UNITS_PER_EXAMPLE
@@ -34,13 +39,15 @@ def crowded(clues: Clues) -> str | None:
 
 def nearly_full(clues: Clues) -> str | None:
     """The rank is nearly the largest possible."""
-    if clues.subspace is None:
+    subspace = clues.gate_subspace
+    if subspace is None:
         return None
-    rank, most = clues.subspace.rank, min(clues.subspace.layer.change.shape)
+    rank, most = subspace.rank, min(subspace.layer.change.shape)
     if rank < NEARLY_FULL * most:
         return None
     return (
-        f"The {clues.evidence_kind} of the first trained layer has rank {rank}, nearly the largest possible, {most}: "
+        f"The {subspace.layer.evidence.kind} of layer {subspace.layer.name!r} has rank {rank}, nearly the largest "
+        f"possible, {most}: "
         "there are more training inputs than can be separated, or the optimiser rescales the steps of each weight, as "
         "Adam does."
     )
@@ -48,9 +55,10 @@ def nearly_full(clues: Clues) -> str | None:
 
 def unclear_count(clues: Clues) -> str | None:
     """The rank of the weight change is not the number of training examples."""
-    if clues.subspace is None or clues.subspace.is_clear:
+    subspace = clues.gate_subspace
+    if subspace is None or subspace.is_clear:
         return None
-    rank, doubt, estimate = clues.subspace.rank, clues.subspace.doubt, clues.subspace.size_estimate
+    rank, doubt, estimate = subspace.rank, subspace.doubt, subspace.size_estimate
     known = "only a lower bound of" if estimate is not None else "not necessarily"
     return f"The rank of the weight change, {rank}, is {known} the number of training inputs: {doubt}."
 

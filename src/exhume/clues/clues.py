@@ -152,6 +152,14 @@ class Clues:
         return max(found, key=lambda subspace: (subspace.is_clear, subspace.layer.inputs_stood_still, subspace.rank))
 
     @property
+    def gate_subspace(self) -> InputSubspace | None:
+        """The subspace of the inputs of the layer that the certificate reads; None where it does not show."""
+        try:
+            return self.require_gate_subspace()
+        except Refusal:
+            return None
+
+    @property
     def subspace(self) -> InputSubspace | None:
         """The subspace of the inputs of the first trained layer; None where it does not show."""
         try:
@@ -163,15 +171,6 @@ class Clues:
     def evidence_kind(self) -> str | None:
         """The kind of evidence by which the inputs' subspace shows; None where it does not."""
         return None if self.subspace is None else self.subspace.layer.evidence.kind
-
-    @property
-    def no_subspace_because(self) -> str | None:
-        """Why no subspace shows; None where one does."""
-        try:
-            self.require_subspace()
-        except Refusal as reason:
-            return str(reason)
-        return None
 
     @property
     @_once

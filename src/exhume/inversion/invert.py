@@ -8,7 +8,7 @@ from jaxtyping import Float
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from exhume.core.run_context import RunContext
+from exhume.core.run_context import OutOfTime, RunContext
 from exhume.core.settings import settings
 from exhume.inversion.conditioning import DirectSteps, Footprints, examine, find_footprints, jacobian
 from exhume.inversion.gauss_newton import InputBox, MatrixFreeSteps, Trunk
@@ -23,7 +23,7 @@ class Preimage(StrEnum):
     SEVERAL = "several solutions"
     """An input reproduces the features, and so do others."""
     UNEXAMINED = "not examined"
-    """An input reproduces the features; it has too many values to examine the Jacobian."""
+    """An input reproduces the features; it has too many values to examine the Jacobian, or the time was spent."""
     NOT_REACHED = "not reached"
     """No input was found that reproduces the features."""
 
@@ -129,7 +129,8 @@ def _examine_all(
     spread = torch.full_like(inputs, torch.nan)
     span = torch.where((box.highest - box.lowest).isfinite(), box.highest - box.lowest, 1.0).double()
     for index, one in enumerate(inputs):
-        context.report("examine", index, len(inputs))
+        if footprints is not None and _is_out_of_time(context, index, len(inputs)):
+            footprints = None
         if search.residuals[index] > search.tolerance[index]:
             outcomes.append(Preimage.NOT_REACHED)
             continue
@@ -148,6 +149,17 @@ def _examine_all(
     return Inversion(
         inputs=inputs, outcomes=outcomes, residuals=search.residuals, errors=errors, free=free, spread=spread
     )
+
+
+def _is_out_of_time(context: RunContext, done: int, total: int) -> bool:
+    """Report progress, and return whether the time is spent and what there is should be returned."""
+    try:
+        context.report("examine", done, total)
+    except OutOfTime as stop:
+        if stop.wraps_up:
+            return True
+        raise
+    return False
 
 
 def _feature_noise(search: InverseSearch, wanted: Tensor, bound: Tensor, index: int, rules: InversionRules) -> float:

@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from torch import Tensor
 from torch.nn import functional
 
-from exhume.core.run_context import RunContext
+from exhume.core.run_context import OutOfTime, RunContext
 from exhume.core.settings import settings
 from exhume.inversion.gauss_newton import InputBox, Steps, Trunk, minimise_residuals
 from exhume.inversion.smoothing import Smoothed
@@ -73,7 +73,7 @@ class InverseSearch:
     """Their relative residuals."""
 
     def run(self, context: RunContext) -> None:
-        """Descend until every example is solved or the number of descents is reached."""
+        """Descend until every example is solved, the number of descents is reached, or the time is spent."""
         idle = 0
         for descent in range(self.rules.descents):
             todo = (self.residuals > self.tolerance).nonzero()[:, 0]
@@ -85,7 +85,12 @@ class InverseSearch:
             def tick(solved: int = solved, descent: int = descent) -> None:
                 context.report("invert", solved, len(self.residuals), f"descent {descent + 1}")
 
-            self._improve(todo, descent, tick)
+            try:
+                self._improve(todo, descent, tick)
+            except OutOfTime as stop:  # this descent is lost, and nothing before it
+                if stop.wraps_up:
+                    return
+                raise
             idle = 0 if bool((self.residuals < 0.9 * before).any()) else idle + 1
 
     def _improve(self, todo: Tensor, descent: int, tick: Callable[[], None]) -> None:
