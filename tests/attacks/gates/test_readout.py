@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from exhume.attacks.gates.readout import choose_sign, divide_by_constant, fit_inputs, missing_directions
-from tests.attacks.gates.victims import solved_problem
+from tests.attacks.gates.victims import made_problem, solved_problem
 
 
 def test_missing_directions_contain_the_missing_inputs_and_no_others():
@@ -47,3 +47,11 @@ def test_without_a_bias_the_zeros_decide_the_sign():
     torch.testing.assert_close(choose_sign(without, rows, -inputs), inputs)
     torch.testing.assert_close(choose_sign(without, rows, inputs), inputs)
     assert divide_by_constant(without, inputs) is inputs
+
+
+def test_a_tiny_change_leaves_the_scale_of_inputs():
+    # A saturated softmax leaves gradients of 1e-32.
+    problem, rows, inputs = made_problem()
+    tiny = replace(problem, strengths=1e-35 * problem.strengths)
+    read = divide_by_constant(tiny, (tiny.change @ torch.linalg.inv(rows)).T)
+    torch.testing.assert_close(read, inputs, rtol=1e-4, atol=1e-4)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from exhume.attacks.gates.check import CheckedRows
 from exhume.attacks.gates.problem import RowProblem
-from exhume.attacks.gates.silence import log_p_firing
+from exhume.attacks.gates.sums import UNEXPLAINED, log_odds_one, log_p_one, measure_off_units, measure_unexplained
 from exhume.attacks.gates.zeros import find_zeros, zero_width
 from exhume.core.chance import bound_log_tail
 
@@ -34,7 +34,9 @@ class Doubt(StrEnum):
     MISSING_ROWS = "it depends on rows that were not found"
     CHANCE = "chance may explain its row"
     GATES = "its gates contradict its row"
+    SUM = "its row may be a sum of the rows of several inputs"
     NEAR_DUPLICATE = "its row and that of a near-duplicate may be mixed"
+    VARIED = "all rows together fire units that their inputs leave off, as where inputs vary between steps"
     NOISE = "the noise of the weights leaves it too imprecise"
     RANGE = "it lies outside the range of inputs, or its scale is not determined"
     FEATURES = "it is a feature outside the range of features, or of layers that leave the range open"
@@ -86,12 +88,35 @@ def certify(
     codes = checked.inputs @ problem.basis
     certificate = Certificate(doubts=certificate.doubts, errors=errors)
     certificate = certificate.with_doubt(Doubt.CHANCE, log_p >= math.log(error_rate))
-    is_merged = log_p_firing(problem, rows, checked.inputs) < math.log(error_rate / len(rows))
-    certificate = certificate.with_doubt(Doubt.GATES, ~checked.is_exact | is_merged.to(checked.is_exact.device))
+    certificate = certificate.with_doubt(Doubt.GATES, ~checked.is_exact)
+    certificate = doubt_sums(certificate, problem, rows, checked.inputs * scale, error_rate)
     parts = may_contain(problem, rows, codes, error_rate)
     # The true row behind a mixture is unknown, and so is which other rows contain it.
     certificate = certificate.with_doubt(Doubt.NEAR_DUPLICATE, parts.any(dim=0) | parts.any(dim=1))
     return certificate.with_doubt(Doubt.NOISE, ~(errors <= problem.certificate.precision))
+
+
+def doubt_sums(
+    certificate: Certificate,
+    problem: RowProblem,
+    rows: Float[Tensor, "row rank"],
+    inputs: Float[Tensor, "row value"],
+    error_rate: float,
+) -> Certificate:
+    """Add the doubt that a row is a sum of rows: refuted as that of one input, or not refuted as a sum.
+
+    In one gradient the values of a row decide, elsewhere the units that its input leaves off. What no row refutes
+    alone, all rows without a doubt may refute together.
+    """
+    if problem.gates_are_exact and problem.has_exact_signals:
+        allowed = (3 * problem.noise_width(rows)).clamp(min=UNEXPLAINED)
+        return certificate.with_doubt(Doubt.SUM, ~(measure_unexplained(problem, rows, inputs) <= allowed))
+    units, limit = measure_off_units(problem, rows, inputs), math.log(error_rate / len(rows))
+    is_one, is_no_sum = log_p_one(units) > limit, log_odds_one(units) > -limit
+    certificate = certificate.with_doubt(Doubt.SUM, ~is_one | (~is_no_sum & (len(rows) > 1)))
+    others = certificate.is_certified
+    is_refuted = bool(others.any()) and float(log_p_one(units.pool(others.to(rows.device)))) < math.log(error_rate)
+    return certificate.with_doubt(Doubt.VARIED, others & is_refuted)
 
 
 def may_contain(

@@ -25,6 +25,7 @@ from exhume.core.run_context import STOPS, OutOfTime, RunContext
 from exhume.core.settings import settings
 from exhume.core.text import count_noun
 from exhume.inversion.through_trunk import invert_features, trunk_of
+from exhume.models.passes import is_same_in_training
 from exhume.records import AttackerView, Outcome, Reconstruction
 
 
@@ -62,7 +63,8 @@ class GateCertificate(Attack):
         subspace = clues_of(view).require_gate_subspace()
         evidence = subspace.layer.evidence
         ends = (evidence.before, evidence.after)
-        problem = pose_problem(subspace, tuple(backward_signals(view, end, subspace.layer) for end in ends))
+        signals = tuple(backward_signals(view, end, subspace.layer) for end in ends)
+        problem = pose_problem(subspace, signals, has_exact_signals=is_same_in_training(view.model, view.input_shape))
         compressed, columns = compress_values(problem)
         search = RowSearch(
             problem=compressed,

@@ -38,6 +38,10 @@ class RowProblem:
     has_bias: bool
     gates_are_exact: bool = False
     """Whether all gradients were taken at the given weights, so that no unit that is off ever fired."""
+    has_exact_signals: bool = True
+    """Whether the layers above do the same in every pass: no dropout, no normalisation by batches."""
+    blocks: int = 1
+    """Number of gradients, at weights of their own, whose units stand side by side."""
     signals: tuple[Signals, ...]
     """Functions from pre-activations to backward signals, at the initial and the final weights."""
     certificate: CertificateRules = CERTIFICATE_RULES
@@ -110,7 +114,9 @@ class RowProblem:
         return torch.where(inputs[:, -1:] < 0, -inputs, inputs)
 
 
-def pose_problem(subspace: InputSubspace, signals: tuple[Signals, ...]) -> RowProblem:
+def pose_problem(
+    subspace: InputSubspace, signals: tuple[Signals, ...], *, has_exact_signals: bool = True
+) -> RowProblem:
     """Set up the row problem of a subspace."""
     layer = subspace.layer
     moved = layer.change.norm(dim=0)
@@ -129,5 +135,7 @@ def pose_problem(subspace: InputSubspace, signals: tuple[Signals, ...]) -> RowPr
         unexplained=max(0.0, beyond - noise_edge(subspace.noise, tuple(layer.change.shape))),
         has_bias=layer.has_bias,
         gates_are_exact=layer.evidence.is_local and layer.evidence.kind != "optimiser state",
+        has_exact_signals=has_exact_signals,
+        blocks=1 + len(layer.evidence.others),
         signals=signals,
     )

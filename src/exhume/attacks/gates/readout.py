@@ -67,4 +67,5 @@ def divide_by_constant(problem: RowProblem, inputs: Float[Tensor, "row value"]) 
     if not problem.has_bias:
         return inputs
     last = inputs[:, -1:]
-    return inputs / torch.where(last.abs() < 1e-30, torch.full_like(last, 1e-30), last)
+    tiny = torch.finfo(inputs.dtype).tiny
+    return inputs / torch.where(last.abs() < tiny, torch.full_like(last, tiny), last)
