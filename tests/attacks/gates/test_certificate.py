@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from exhume.attacks.gates.certificate import Doubt, certify, input_errors, may_contain
+from exhume.attacks.gates.certificate import Doubt, certify, input_errors, may_contain, may_hide
 from exhume.attacks.gates.check import check_rows
 from exhume.attacks.gates.rules import CertificateRules
 from exhume.attacks.gates.zeros import find_zeros
@@ -80,6 +80,22 @@ class TestMayContain:
         problem, rows, _ = solved_problem()
         wrong = mix_rows(rows, part=0.1)
         assert bool((find_parts(problem, wrong, 1e-12) >= find_parts(problem, wrong, 1e-2)).all())
+
+
+class TestMayHide:
+    def test_nothing_is_hidden_where_all_beyond_the_rank_is_noise(self):
+        problem, rows, _ = solved_problem()
+        assert problem.hidden is None
+        assert not bool(may_hide(problem, rows).any())
+
+    def test_a_difference_with_the_zeros_of_a_row_belongs_to_it(self):
+        problem, rows, _ = solved_problem()
+        is_on = ~find_zeros(problem, rows)[3] & problem.informative.bool()
+        noise = torch.randn(problem.rows.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        effect = is_on * noise
+        outside = effect - effect @ problem.rows.T @ problem.rows
+        hidden = replace(problem, hidden=(outside / outside.norm())[None])
+        assert may_hide(hidden, rows).nonzero()[:, 0].tolist() == [3]
 
 
 class TestInputErrors:

@@ -1,7 +1,11 @@
 """The row problem: its units, scales and noise are those of the layer's change."""
 
+from dataclasses import replace
+
 import torch
 
+from exhume.attacks.gates.problem import find_hidden
+from exhume.clues.clues import clues_of
 from tests.attacks.gates.victims import problem_of, random_change, solved_problem
 
 
@@ -37,3 +41,22 @@ def test_the_noise_width_is_the_size_of_entries_that_should_be_zero():
     ratio = deviation / problem.noise_width(rows)
     assert float(ratio.max()) < 4
     assert float(ratio.min()) > 0.1
+
+
+def test_what_lies_beyond_the_rank_above_noise_is_hidden():
+    view, effects = random_change()
+    subspace = clues_of(view).require_subspace()
+    assert find_hidden(subspace) is None
+    kept = subspace.rank - 2
+    cut = replace(
+        subspace,
+        rank=kept,
+        basis=subspace.basis[:, :kept],
+        rows=subspace.rows[:kept],
+        strengths=subspace.strengths[:kept],
+    )
+    hidden = find_hidden(cut)
+    assert hidden is not None
+    torch.testing.assert_close(hidden @ hidden.T, torch.eye(2, dtype=torch.float64))
+    assert float((hidden @ subspace.rows.T).norm(dim=1).min()) > 1 - 1e-6, "they are the directions that were cut"
+    assert len(effects) == subspace.rank

@@ -9,20 +9,20 @@ import pytest
 import torch
 from scipy.stats import poisson
 
-from exhume.attacks.gates.certificate import Certificate, Doubt, doubt_sums
+from exhume.attacks.gates.certificate import Certificate, Doubt, doubt_sums, doubt_values
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.sums import (
     UNEXPLAINED,
     UNFORESEEN,
     OffUnits,
+    explain_rows,
     log_odds_one,
     log_p_one,
     measure_off_units,
-    measure_unexplained,
 )
 from exhume.models.mlp import MLP
 from tests.attacks.gates.evidence_victims import gradient_view, state_view
-from tests.attacks.gates.victims import draw, problem_of, solved_problem, true_rows, view_of, with_constant
+from tests.attacks.gates.victims import draw, problem_of, solved_problem, true_rows, with_constant
 
 RATE = 1e-3
 KINDS = ("gradient", "training", "buffer")
@@ -31,13 +31,11 @@ KINDS = ("gradient", "training", "buffer")
 @functools.cache
 def solved(kind: str):
     """Return the problem of a network trained on 16 digits, its rows and its inputs, by what the attacker holds."""
-    data, model = draw(size=16), MLP(width=256, depth=2)
-    if kind == "gradient":
-        view = gradient_view(data, model)
-    elif kind == "training":
-        view = view_of(data, model)
-    else:
-        view = state_view(data, model, optimiser="SGD", steps=20)
+    if kind == "training":
+        return solved_problem()
+    data = draw(size=16)
+    is_gradient = kind == "gradient"
+    view = gradient_view(data, MLP(width=256, depth=2)) if is_gradient else state_view(data, optimiser="SGD", steps=20)
     return problem_of(view), true_rows(view, data.train.inputs), with_constant(view, data.train.inputs)
 
 
@@ -50,7 +48,13 @@ def sums_of(rows, inputs, weight=0.5):
 
 def doubts_of(problem, rows, inputs, rate=RATE):
     nothing = Certificate(doubts=[Doubt.NONE] * len(rows), errors=torch.zeros(len(rows)))
+    if problem.gates_are_exact and problem.has_exact_signals:
+        return doubt_values(nothing, problem, rows, inputs)[0].doubts
     return doubt_sums(nothing, problem, rows, inputs, rate).doubts
+
+
+def measure_unexplained(problem, rows, inputs):
+    return explain_rows(problem, rows, inputs).unexplained
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -118,6 +122,38 @@ class TestValues:
         turned = replace(both, rows=both.rows * torch.cat([torch.ones(width), torch.full((width,), -2.0)]))
         assert float(measure_unexplained(turned, rows, inputs).max()) < UNEXPLAINED
         assert float(measure_unexplained(replace(turned, blocks=1), rows, inputs).max()) > UNEXPLAINED
+
+    def test_separation_bounds_what_is_mixed_in_unnoticed(self):
+        """Slow twin: the least that the signals leave of any combination of the other rows, by least squares."""
+        problem, rows, inputs = solved("gradient")
+        explained = explain_rows(problem, rows, inputs)
+        entries = problem.normalise(rows) / problem.units**0.5
+        generator = torch.Generator().manual_seed(0)
+        for row in range(3):
+            signals = problem.signals[0]((inputs @ problem.before.T)[row : row + 1])[0]
+            others = torch.cat([entries[:row], entries[row + 1 :]])
+            drawn = torch.randn(50, len(others), generator=generator, dtype=torch.float64)
+            drawn /= drawn.norm(dim=1, keepdim=True)
+            rest = drawn @ others
+            rest = rest - (signals.T @ torch.linalg.lstsq(signals.T, rest.T).solution).T
+            assert float(rest.norm(dim=1).min()) >= float(explained.separation[row])
+        assert float(explained.separation.min()) > 0.01
+
+    def test_parts_that_move_an_input_are_noticed(self):
+        problem, rows, inputs = solved("gradient")
+        nothing = Certificate(doubts=[Doubt.NONE] * len(rows), errors=torch.zeros(len(rows)))
+        assert bool(doubt_values(nothing, problem, rows, inputs)[1].all())
+        # With much noise nothing is noticed.
+        noisy = replace(problem, noise=1e-2 * float(problem.strengths[-1]))
+        assert not bool(doubt_values(nothing, noisy, rows, inputs)[1].all())
+
+    def test_an_input_of_the_same_gates_is_not_told_apart(self):
+        problem, rows, inputs = solved("gradient")
+        close = inputs.clone()
+        close[1] = inputs[0] + 1e-6 * (inputs[1] - inputs[0])
+        mixed = rows.clone()
+        mixed[1] = rows[0]
+        assert float(explain_rows(problem, mixed, close).separation[0]) < 1e-3
 
     def test_without_exact_signals_the_gates_decide(self):
         problem, rows, inputs = solved("gradient")

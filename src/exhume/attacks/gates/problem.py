@@ -14,7 +14,7 @@ from torch import Tensor
 
 from exhume.attacks.gates.rules import CertificateRules, SearchRules
 from exhume.clues.first_layer import Signals
-from exhume.clues.subspace import InputSubspace, noise_edge
+from exhume.clues.subspace import LIKE_ROUNDING, InputSubspace, noise_edge
 
 CERTIFICATE_RULES, SEARCH_RULES = CertificateRules(), SearchRules()
 """The defaults, under which all measurements were made."""
@@ -35,6 +35,8 @@ class RowProblem:
     """Standard deviation of the noise per entry of the change."""
     unexplained: float = 0.0
     """Largest singular value of the change beyond its rank, less what noise of this size makes."""
+    hidden: Float[Tensor, "direction unit"] | None = None
+    """Orthonormal directions beyond the rank that are larger than noise, on all units; None where there are none."""
     has_bias: bool
     gates_are_exact: bool = False
     """Whether all gradients were taken at the given weights, so that no unit that is off ever fired."""
@@ -133,9 +135,23 @@ def pose_problem(
         informative=is_informative.to(rows.dtype),
         noise=subspace.noise,
         unexplained=max(0.0, beyond - noise_edge(subspace.noise, tuple(layer.change.shape))),
+        hidden=find_hidden(subspace),
         has_bias=layer.has_bias,
         gates_are_exact=layer.evidence.is_local and layer.evidence.kind != "optimiser state",
         has_exact_signals=has_exact_signals,
         blocks=1 + len(layer.evidence.others),
         signals=signals,
     )
+
+
+def find_hidden(subspace: InputSubspace) -> Float[Tensor, "direction unit"] | None:
+    """Return the effects of what is too small for the rank and too large for noise; None where there is nothing.
+
+    The difference of two nearly equal inputs with nearly equal effects is of this kind.
+    """
+    count = int((subspace.spectrum[subspace.rank :] > LIKE_ROUNDING * subspace.edge).sum())
+    if count == 0:
+        return None
+    rest = subspace.layer.change - subspace.basis @ (subspace.strengths[:, None] * subspace.rows)
+    effects: Tensor = torch.linalg.svd(rest, full_matrices=False).Vh
+    return effects[:count]

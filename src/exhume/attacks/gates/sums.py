@@ -39,39 +39,49 @@ LEAST_MOVEMENT = 0.1
 """Least distance that a unit is taken to have covered, in medians of all units: some return to where they began."""
 PARTNERS = 128
 """Largest number of other inputs by which it is judged what a sum would look like."""
-NUMBERS_AT_ONCE = 2**24
-"""Largest number of values in an intermediate product."""
 
 
-def measure_unexplained(
-    problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: Float[Tensor, "row value"]
-) -> Float[Tensor, " row"]:
-    """Return the part of each row that is no combination of the backward signals at its input.
+@dataclass(frozen=True, kw_only=True)
+class Explained:
+    """How well backward signals explain rows, and how well they tell each row from all others."""
 
-    Only for one gradient, or several at known weights. Units whose gates rounding may turn are left out. Infinite for
-    inputs that are no numbers.
+    unexplained: Float[Tensor, " row"]
+    """The part of each row that is no combination of the backward signals at its input; infinite without numbers."""
+    separation: Float[Tensor, " row"]
+    """The least part that these signals leave unexplained of any combination of the other rows. What is mixed into a
+    row without being noticed is at most what is unexplained of it, divided by this."""
+
+
+def explain_rows(problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: Float[Tensor, "row value"]) -> Explained:
+    """Explain each row by the backward signals at its input, in one gradient or several at known weights.
+
+    Units whose gates rounding may turn are left out.
     """
-    entries, margins = problem.normalise(rows), (inputs @ problem.before.T).nan_to_num()
+    every = problem.normalise(rows) * problem.informative / problem.units**0.5
+    margins = (inputs @ problem.before.T).nan_to_num()
     least = ROUNDING * (inputs.abs() @ problem.before.abs().T)
-    entries = entries * ((margins.abs() > least) & problem.informative.bool())
-    outputs = problem.signals[0](margins[:1]).shape[1]
-    size = max(1, NUMBERS_AT_ONCE // (outputs * margins.shape[1]))
-    parts = zip(torch.split(entries, size), torch.split(margins, size), strict=True)
-    shares = torch.cat([_unexplained(problem, *part) for part in parts])
-    return torch.where(inputs.isfinite().all(dim=1), shares, torch.inf)
+    unexplained, separation = rows.new_full((2, len(rows)), torch.inf)
+    for row in inputs.isfinite().all(dim=1).nonzero()[:, 0].tolist():
+        is_sure = margins[row].abs() > least[row]
+        rest = _remove_signals(problem, every * is_sure, problem.signals[0](margins[row : row + 1])[0] * is_sure)
+        unexplained[row] = rest[row].norm()
+        others = torch.cat([rest[:row], rest[row + 1 :]])
+        if len(others):
+            separation[row] = torch.linalg.eigvalsh(others @ others.T)[0].clamp(min=0).sqrt()
+    return Explained(unexplained=unexplained, separation=separation)
 
 
-def _unexplained(problem: RowProblem, entries: Tensor, margins: Tensor) -> Tensor:
-    # Every gradient of several has residuals of its own.
-    signals = problem.signals[0](margins) * (entries != 0)[:, None, :]
-    blocks = signals.reshape(*signals.shape[:2], problem.blocks, -1).movedim(2, 1)
-    blocks = blocks / blocks.norm(dim=3, keepdim=True).clamp(min=1e-300)
-    _, strengths, directions = torch.linalg.svd(blocks, full_matrices=False)
-    directions = directions * (strengths > 1e-9 * strengths[..., :1])[..., None]
-    wanted = entries.reshape(len(entries), problem.blocks, 1, -1)
-    rest = wanted - wanted @ directions.mT @ directions
-    share: Tensor = rest.flatten(1).norm(dim=1) / entries.norm(dim=1).clamp(min=1e-300)
-    return share
+def _remove_signals(
+    problem: RowProblem, entries: Float[Tensor, "row unit"], signals: Float[Tensor, "output unit"]
+) -> Float[Tensor, "row unit"]:
+    """Return what is left of rows outside the span of signals; every one of several gradients has its own span."""
+    left = []
+    for block, part in zip(signals.chunk(problem.blocks, dim=1), entries.chunk(problem.blocks, dim=1), strict=True):
+        scaled = block / block.norm(dim=1, keepdim=True).clamp(min=1e-300)
+        _, strengths, directions = torch.linalg.svd(scaled, full_matrices=False)
+        directions = directions[strengths > 1e-9 * strengths[:1]]
+        left.append(part - part @ directions.T @ directions)
+    return torch.cat(left, dim=1)
 
 
 @dataclass(frozen=True, kw_only=True)
