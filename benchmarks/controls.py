@@ -3,16 +3,17 @@
 Each kind of control is drawn for a weight change, a gradient and an optimiser's buffer, on up to four data sets; sizes,
 widths, depths and learning rates by seed. A certificate is false if no input that the network was trained on is
 within 0.02 of it in every pixel. Prints one row per network and a table per kind, and writes ``controls.json`` with the
-error bound and the true error of every certificate.
+error bound and the true error of every certificate. Draws the one against the other as ``certified-error.png``.
 
     PYTHONPATH=src python benchmarks/controls.py --data-dir DIR --out DIR [--at-once 16] [--seconds 5]
     PYTHONPATH=src python benchmarks/controls.py --out DIR --figure docs/results/certified-error.png
 
-The second command draws the bounds against the true errors of a finished run.
+The second command draws the figure of a finished run again.
 """
 
 import argparse
 import functools
+import importlib.util
 import itertools
 import json
 import random
@@ -301,6 +302,8 @@ def main(arguments: list[str] | None = None) -> None:
         resume=options.resume,
     )
     small_victims.write_results(options.out / "controls.json", options.seconds, summarise(rows), rows)
+    if importlib.util.find_spec("matplotlib") is not None:
+        draw_figure(rows, options.out / "certified-error.png")
 
 
 if __name__ == "__main__":
