@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import nn
 
-PROBES = 4
+PROBES = 32
 """Number of random inputs on which both modes are compared."""
 
 
@@ -22,7 +22,6 @@ def is_same_in_training(model: nn.Module, input_shape: tuple[int, ...]) -> bool:
     model = copy.deepcopy(model).float().cpu()
     probes = torch.randn(PROBES, *input_shape, generator=torch.Generator().manual_seed(0))
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(0)
         try:
             return torch.equal(model.eval()(probes), model.train()(probes))
         except (RuntimeError, TypeError, ValueError):
