@@ -64,7 +64,7 @@ STRATEGIES: dict[str, dict[str, Callable[..., Any]]] = {
     "column seeds": {"column_seeds": random_codes},
     "random starts": {"draw_starts": changes_of_units},
     "silent units": {"RowSearch._rows_by_silence": no_rows_of_search},
-    "steering": {"search_rows": no_rows},
+    "explaining": {"RowSearch._rows_by_explaining": no_rows_of_search},
     "fitting again": {"RowSearch._fit_again": same_rows},
     "planes": {"scan_planes": no_rows},
     "groups": {"search_groups": no_rows, "exchange_groups": same_rows},

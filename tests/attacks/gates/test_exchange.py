@@ -7,6 +7,7 @@ import torch
 
 from exhume.attacks.gates import exchange
 from exhume.attacks.gates.exchange import (
+    ClassifiedRows,
     _promising_exchanges,
     exchange_groups,
     exchange_rows,
@@ -22,7 +23,8 @@ class TestExchange:
         monkeypatch.setattr(exchange, "MOVED_INPUTS", len(rows))  # with all inputs scored the estimate is exact
         start = random_rows(problem, problem.rank, seed=1)
         proposals = torch.cat([rows, random_rows(problem, 5, seed=1)])
-        trials = _promising_exchanges(problem, start, proposals)
+        every = ClassifiedRows.of(problem, start), ClassifiedRows.of(problem, proposals)
+        trials = _promising_exchanges(problem, *every)
         scores = []
         for proposal, place in trials:
             after = start.clone()
@@ -95,3 +97,15 @@ class TestGroups:
         pool = torch.cat([wrong[:2], rows])
         assert torch.equal(exchange_groups(problem, rows, pool, list(range(6))), rows)
         assert torch.equal(exchange_groups(problem, wrong, pool, []), wrong)
+
+
+def test_replaced_rows_are_classified_as_if_anew():
+    problem, rows, _ = solved_problem()
+    others = random_rows(problem, 4)
+    replaced = ClassifiedRows.of(problem, rows).replaced([2, 5], ClassifiedRows.of(problem, others), [3, 0])
+    anew = rows.clone()
+    anew[2], anew[5] = others[3], others[0]
+    expected = ClassifiedRows.of(problem, anew)
+    for name in ("rows", "zeros", "evidence"):
+        assert torch.equal(getattr(replaced, name), getattr(expected, name))
+    assert replaced.score(problem) == pytest.approx(joint_score(problem, anew))

@@ -1,10 +1,9 @@
 """Halfspaces: an input is found from its on/off pattern, and products of many matrices from parts."""
 
-import pytest
 import torch
 
 from exhume.attacks.gates import halfspaces
-from exhume.attacks.gates.halfspaces import ever_on, fit_halfspaces, weighted_gram
+from exhume.attacks.gates.halfspaces import fit_halfspaces, weighted_gram
 
 
 def test_a_halfspace_is_fitted_to_the_pattern_it_made():
@@ -15,11 +14,6 @@ def test_a_halfspace_is_fitted_to_the_pattern_it_made():
     on = ((truth @ features[0].T > 0) | (truth @ features[1].T > 0)).double()
     codes = fit_halfspaces(features.flatten(0, 1), on, torch.zeros_like(truth), 0.03, steps=20)
     assert float(torch.cosine_similarity(codes, truth).min()) > 0.99
-
-
-def test_a_unit_is_on_when_it_is_on_before_or_after_training():
-    margins = torch.tensor([[-50.0, 50.0, -50.0, -50.0, -50.0, 50.0]])
-    assert ever_on(margins).tolist() == [pytest.approx([1e-5, 1 - 1e-5, 1 - 1e-5])]
 
 
 def test_weighted_products_in_parts_equal_the_whole(monkeypatch):

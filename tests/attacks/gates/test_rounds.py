@@ -15,7 +15,6 @@ def new_search(problem, seed=0, **settings):
         generator=torch.Generator().manual_seed(seed),
         starts=None,
         error_rate=1e-3,
-        warm=torch.zeros(0, len(problem.basis)).to(problem.rows),
         **settings,
     )
 

@@ -5,6 +5,7 @@ one by one. An exchange changes every input by a rank-one update, so very many c
 """
 
 import math
+from dataclasses import dataclass
 from itertools import combinations, product
 
 import torch
@@ -12,7 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from exhume.attacks.gates.problem import RowProblem
-from exhume.attacks.gates.zeros import classify_entries, find_zeros
+from exhume.attacks.gates.zeros import classify_entries
 
 AT_ONE_END = 0.1
 """Weight of a zero at a unit that the input turns on at one end of training, relative to one that is on at both: with
@@ -32,33 +33,66 @@ MARGINS_AT_ONCE = 2**24
 """Largest number of margins that are computed at once; limits memory."""
 
 
-def exchange_rows(
-    problem: RowProblem, rows: Float[Tensor, "rank rank"], proposals: Float[Tensor, "proposal rank"]
-) -> Float[Tensor, "rank rank"]:
-    """Exchange rows for proposals, those with the largest gain first, until no exchange helps."""
-    score = joint_score(problem, rows)
-    proposals = proposals[((proposals @ rows.T).abs() < problem.search.same_cosine).all(dim=1)]
-    improved = len(proposals) > 0
-    while improved:
-        improved = False
-        for proposal, place in _promising_exchanges(problem, rows, proposals):
-            trial = rows.clone()
-            trial[place] = proposals[proposal]
-            if (new := joint_score(problem, trial)) > score:
-                rows, score, improved = trial, new, True
-    return rows
+@dataclass(frozen=True)
+class ClassifiedRows:
+    """Rows with their zeros, classified once: an exchange changes few of them."""
+
+    rows: Float[Tensor, "row rank"]
+    zeros: Bool[Tensor, "row unit"]
+    evidence: Float[Tensor, " row"]
+    """Number of zeros beyond chance."""
+
+    @classmethod
+    def of(cls, problem: RowProblem, rows: Float[Tensor, "row rank"]) -> "ClassifiedRows":
+        """Classify the entries of rows."""
+        entries = classify_entries(problem, rows)
+        return cls(rows, entries.zero, entries.evidence.to(rows))
+
+    def replaced(self, places: list[int], others: "ClassifiedRows", chosen: list[int]) -> "ClassifiedRows":
+        """Return the rows with those at ``places`` replaced by others."""
+
+        def exchange(mine: Tensor, theirs: Tensor) -> Tensor:
+            mine = mine.clone()
+            mine[places] = theirs[chosen]
+            return mine
+
+        return ClassifiedRows(
+            exchange(self.rows, others.rows),
+            exchange(self.zeros, others.zeros),
+            exchange(self.evidence, others.evidence),
+        )
+
+    def score(self, problem: RowProblem) -> float:
+        """Return how well the rows fit together; minus infinity for rows that depend on each other."""
+        readers = torch.linalg.inv_ex(self.rows).inverse
+        if not float(readers.norm()) < 1 / SINGULAR:  # not a number for singular rows
+            return -math.inf
+        codes = (problem.strengths[:, None] * readers).T
+        constants = codes @ problem.basis[-1] if problem.has_bias else None
+        margins = codes @ torch.cat(problem.gates).T
+        return float(score_rows(problem, margins, constants, self.zeros, self.evidence).sum())
 
 
 def joint_score(problem: RowProblem, rows: Float[Tensor, "rank rank"]) -> float:
     """Return how well rows fit together; minus infinity for rows that depend on each other."""
-    readers = torch.linalg.inv_ex(rows).inverse
-    if not float(readers.norm()) < 1 / SINGULAR:  # not a number for singular rows
-        return -math.inf
-    codes = (problem.strengths[:, None] * readers).T
-    constants = codes @ problem.basis[-1] if problem.has_bias else None
-    entries = classify_entries(problem, rows)
-    zeros, evidence = entries.zero, entries.evidence.to(rows)
-    return float(score_rows(problem, codes @ torch.cat(problem.gates).T, constants, zeros, evidence).sum())
+    return ClassifiedRows.of(problem, rows).score(problem)
+
+
+def exchange_rows(
+    problem: RowProblem, rows: Float[Tensor, "rank rank"], proposals: Float[Tensor, "proposal rank"]
+) -> Float[Tensor, "rank rank"]:
+    """Exchange rows for proposals, those with the largest gain first, until no exchange helps."""
+    proposals = proposals[((proposals @ rows.T).abs() < problem.search.same_cosine).all(dim=1)]
+    present, proposed = ClassifiedRows.of(problem, rows), ClassifiedRows.of(problem, proposals)
+    score = present.score(problem)
+    improved = len(proposals) > 0
+    while improved:
+        improved = False
+        for proposal, place in _promising_exchanges(problem, present, proposed):
+            trial = present.replaced([place], proposed, [proposal])
+            if (new := trial.score(problem)) > score:
+                present, score, improved = trial, new, True
+    return present.rows
 
 
 def exchange_groups(
@@ -77,20 +111,20 @@ def exchange_groups(
         pool: candidate rows, the best first.
         suspects: the rows whose groups are tried.
     """
-    score = joint_score(problem, rows)
-    zeros = find_zeros(problem, rows).to(rows)
+    present, candidates = ClassifiedRows.of(problem, rows), ClassifiedRows.of(problem, pool)
+    score = present.score(problem)
+    zeros = present.zeros.to(rows)
     own = zeros.sum(dim=1, keepdim=True) - zeros @ zeros.T
     own = torch.minimum(own, own.T).fill_diagonal_(math.inf)
     for size, index in product((2, 3), suspects):
         members = [index, *own[index].argsort()[: size - 1].tolist()]
-        span = torch.linalg.qr(rows[members].T).Q
-        inside = pool[(pool @ span).norm(dim=1) > 1 - 1e-6][: problem.search.partners]
-        for chosen in combinations(range(len(inside)), size):
-            trial = rows.clone()
-            trial[members] = inside[list(chosen)]
-            if (new := joint_score(problem, trial)) > score:
-                rows, score = trial, new
-    return rows
+        span = torch.linalg.qr(present.rows[members].T).Q
+        inside = ((pool @ span).norm(dim=1) > 1 - 1e-6).nonzero()[: problem.search.partners, 0].tolist()
+        for chosen in combinations(inside, size):
+            trial = present.replaced(members, candidates, list(chosen))
+            if (new := trial.score(problem)) > score:
+                present, score = trial, new
+    return present.rows
 
 
 def read_codes(problem: RowProblem, rows: Float[Tensor, "rank rank"]) -> Float[Tensor, "rank rank"]:
@@ -124,27 +158,29 @@ def score_rows(
     return evidence - problem.search.contradiction_weight * (at_both + AT_ONE_END * at_either)
 
 
-def _promising_exchanges(problem: RowProblem, rows: Tensor, proposals: Tensor) -> list[tuple[int, int]]:
+def _promising_exchanges(
+    problem: RowProblem, present: ClassifiedRows, proposed: ClassifiedRows
+) -> list[tuple[int, int]]:
     """Return the exchanges that help if made alone, as pairs of proposal and place, the best first."""
-    proposal, place, gain = _estimate_gains(problem, rows, proposals)
+    proposal, place, gain = _estimate_gains(problem, present, proposed)
     best = gain.argsort(descending=True)[:PROMISING].tolist()
     return [(int(proposal[at]), int(place[at])) for at in best if float(gain[at]) > 0]
 
 
-def _estimate_gains(problem: RowProblem, rows: Tensor, proposals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _estimate_gains(
+    problem: RowProblem, present: ClassifiedRows, proposed: ClassifiedRows
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return exchanges, as proposals and places, and the gain in joint score of each.
 
     An estimate: only the inputs that move most are scored.
     """
-    proposed, present = classify_entries(problem, proposals), classify_entries(problem, rows)
-    proposed_zeros, proposed_evidence = proposed.zero, proposed.evidence.to(rows)
-    zeros, evidence = present.zero, present.evidence.to(rows)
+    rows, zeros, evidence = present.rows, present.zeros, present.evidence
     readers = torch.linalg.inv(rows)
     codes = (problem.strengths[:, None] * readers).T
     margins = (codes @ torch.cat(problem.gates).T).float()
     constants = codes @ problem.basis[-1] if problem.has_bias else None
     before = score_rows(problem, margins, constants, zeros, evidence)
-    parts = proposals @ readers
+    parts = proposed.rows @ readers
     few = min(MOVED_INPUTS, len(rows))
     gains = [evidence[:0]]
     proposals_tried, places = _pair_with_places(problem, parts)
@@ -163,8 +199,8 @@ def _estimate_gains(problem: RowProblem, rows: Tensor, proposals: Tensor) -> tup
             problem,
             margins[moved] - margins[place][:, None, :] * share[:, :, None].float(),
             None if constants is None else constants[moved] - constants[place][:, None] * share,
-            torch.where(is_new[:, :, None], proposed_zeros[proposal][:, None, :], zeros[moved]),
-            torch.where(is_new, proposed_evidence[proposal][:, None], evidence[moved]),
+            torch.where(is_new[:, :, None], proposed.zeros[proposal][:, None, :], zeros[moved]),
+            torch.where(is_new, proposed.evidence[proposal][:, None], evidence[moved]),
         )
         gains.append((after - before[moved]).sum(dim=1))
     return proposals_tried, places, torch.cat(gains)

@@ -1,30 +1,29 @@
 """Exact, certified recovery of training inputs from the weight change of the first layer."""
 
 import math
-from dataclasses import replace
 from typing import Annotated
 
 import torch
 from pydantic import Field, InstanceOf, PositiveInt
-from torch import Tensor
 
 from exhume.attacks.attack import Attack
 from exhume.attacks.gates.certificate import Doubt, certify
 from exhume.attacks.gates.check import check_rows
 from exhume.attacks.gates.compression import compress_values
+from exhume.attacks.gates.explaining import explanations
 from exhume.attacks.gates.features import doubt_features, in_units_of_features
 from exhume.attacks.gates.input_range import fit_scale, is_inside_range
 from exhume.attacks.gates.problem import RowProblem, pose_problem
 from exhume.attacks.gates.rounds import RowSearch
 from exhume.attacks.gates.significance import log_p_generic
 from exhume.clues.clues import clues_of
-from exhume.clues.first_layer import FirstLayer, backward_signals
+from exhume.clues.first_layer import backward_signals
 from exhume.clues.subspace import InputSubspace
 from exhume.core.json_values import to_json_value
 from exhume.core.run_context import STOPS, OutOfTime, RunContext
 from exhume.core.settings import settings
 from exhume.core.text import count_noun
-from exhume.inversion.through_trunk import invert_features, trunk_of
+from exhume.inversion.through_trunk import invert_features
 from exhume.models.passes import is_same_in_training
 from exhume.records import AttackerView, Outcome, Reconstruction
 
@@ -35,7 +34,7 @@ class GateCertificate(Attack):
 
     From the change of the first dense layer under (S)GD: its rank is the training set size, its column space contains
     the inputs, and the zeros that ReLU leaves in its rows single out each of them
-    (:mod:`exhume.attacks.gates.search`). An input is certified when its gates predict where its row is zero far better
+    (:mod:`exhume.attacks.gates.rounds`). An input is certified when its gates predict where its row is zero far better
     than chance allows (:mod:`exhume.attacks.gates.check`, :mod:`exhume.attacks.gates.significance`).
     """
 
@@ -50,7 +49,8 @@ class GateCertificate(Attack):
     descents: PositiveInt = 25
     """Where the layer reads features: largest number of descents in the search for the inputs that have them."""
     warm_start: InstanceOf[Attack] | None = None
-    """An attack whose reconstructions are starting points besides random ones."""
+    """An attack whose reconstructions are the first that explain the evidence; None: a short weight-difference attack,
+    where it applies."""
 
     def check(self, view: AttackerView) -> None:
         """Refuse views without a dense layer that has a flat-sided activation and inputs that hardly moved."""
@@ -71,14 +71,12 @@ class GateCertificate(Attack):
             generator=context.generator,
             starts=self.starts,
             error_rate=self.error_rate,
-            warm=torch.zeros(0, columns.shape[1]).to(problem.rows),
+            explain=explanations(view, subspace.layer, columns @ compressed.basis, self.warm_start, context),
         )
         about = {"attack": repr(self), "seed": context.generator.initial_seed()}
         saved = context.saved("row search", about, problem.rows, problem.basis)
         if saved is not None and (state := saved.load()) is not None:
             search.unpack(*state)
-        if self.warm_start is not None and search.rounds == 0:
-            search.warm = self._warm_starts(self.warm_start, view, subspace.layer, context) @ columns
         search.tick = lambda: context.report("recover", len(search.trusted), problem.rank, f"round {search.rounds + 1}")
         while search.rounds < self.rounds and not search.is_finished(self.patience):
             before = search.pack()
@@ -101,18 +99,6 @@ class GateCertificate(Attack):
             if subspace.layer.reads_input
             else invert_features(view, subspace.layer.name, evidence.after, found, context, descents=self.descents)
         )
-
-    def _warm_starts(self, attack: Attack, view: AttackerView, layer: FirstLayer, context: RunContext) -> Tensor:
-        found = attack.recover(view, replace(context, checkpoint=None))
-        inputs = view.to_model(found.inputs.to(view.device)).double()
-        flat = (
-            inputs.reshape(len(found), -1)
-            if layer.reads_input
-            else trunk_of(view, layer.name, layer.evidence.after)(inputs)
-        )
-        if layer.has_bias:
-            flat = torch.cat([flat, torch.ones_like(flat[:, :1])], dim=1)
-        return flat
 
     def _result(
         self, view: AttackerView, subspace: InputSubspace, problem: RowProblem, search: RowSearch

@@ -8,12 +8,6 @@ NUMBERS_AT_ONCE = 2**28
 """Largest number of values in an intermediate product of many matrices: two gigabytes in float64."""
 
 
-def ever_on(margins: Float[Tensor, "candidate gate"]) -> Float[Tensor, "candidate unit"]:
-    """Return how likely each unit is on before or after training; never quite certain."""
-    before, after = torch.sigmoid(-margins).chunk(2, dim=1)
-    return (1 - before * after).clamp(1e-5, 1 - 1e-5)
-
-
 def fit_halfspaces(
     features: Float[Tensor, "gate free"],
     on: Float[Tensor, "candidate unit"],

@@ -1,16 +1,17 @@
 """Search the rows of all inputs in rounds.
 
-A round makes candidate rows from inputs, either from the units that an input most certainly left off
-(:mod:`exhume.attacks.gates.rows`) or by steering (:mod:`exhume.attacks.gates.search`), whichever found more when it was
-last used. Candidates that chance does not explain join a pool, and the heaviest basis of the pool is what is found
-(:mod:`exhume.attacks.gates.pool`). Once the basis is complete, the inputs that all rows imply together propose better
-rows, and the rows that fit together best are chosen (:mod:`exhume.attacks.gates.exchange`).
+A round makes candidate rows of inputs, from the units that each most certainly left off
+(:mod:`exhume.attacks.gates.rows`). The inputs are changes of single units and random ones, or inputs that together
+explain all of the evidence, whichever found more when they were last used. Candidates that chance does not explain join
+a pool, and the heaviest basis of the pool is what is found (:mod:`exhume.attacks.gates.pool`). Once the basis is
+complete, the inputs that all rows imply together propose better rows, and the rows that fit together best are chosen
+(:mod:`exhume.attacks.gates.exchange`).
 """
 
 import copy
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,14 +28,25 @@ from exhume.attacks.gates.pool import add_to_pool, heaviest_basis
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.readout import missing_directions
 from exhume.attacks.gates.rows import drop_repeats, polish, rows_of_inputs
-from exhume.attacks.gates.search import Tick, no_tick, search_rows
 from exhume.attacks.gates.seeds import column_seeds, draw_starts
 from exhume.attacks.gates.zeros import count_evidence, find_zeros
 
-BY_SILENCE, BY_STEERING, BY_TOGETHER = 0, 1, 2
+BY_SILENCE, BY_EXPLAINING, BY_TOGETHER = 0, 1, 2
 """The ways to make rows; the last needs a complete set."""
+COMPLETE_PATIENCE = 3
+"""Number of rounds without anything better after which a complete set is left as it is."""
 UNTRIED = 10**9
 """Initial gain of an untried way; large, so that each is tried once."""
+
+
+Tick = Callable[[], None]
+"""Called between steps; may raise to stop the work."""
+Explain = Callable[[int, Tick], Float[Tensor, "candidate rank"]]
+"""Returns inputs that together explain the evidence; the number says how often it was asked before."""
+
+
+def no_tick() -> None:
+    """Do nothing."""
 
 
 @dataclass(kw_only=True)
@@ -46,8 +58,8 @@ class RowSearch:
     starts: int | None
     """Inputs to start from per round; None: decided by the number of missing rows."""
     error_rate: float
-    warm: Float[Tensor, "candidate value"]
-    """Inputs to start from besides others, as long as rounds find new rows."""
+    explain: Explain | None = None
+    """The source of inputs that explain the evidence; None: there is none."""
     tick: Tick = no_tick
     """Called several times per round; may raise to stop, after which the state packed before the round is valid."""
     tried: int = 0
@@ -55,6 +67,8 @@ class RowSearch:
     idle: int = 0
     """Number of consecutive rounds without a new row, or without a better choice of rows."""
     rounds: int = 0
+    asked: int = 0
+    """Number of times that inputs were asked for that explain the evidence."""
     columns: int = 0
     """Number of units whose change has served as an input."""
     score: float = -sys.float_info.max
@@ -78,20 +92,24 @@ class RowSearch:
 
     def is_finished(self, patience: int) -> bool:
         """Return whether nothing is left to find, or no way finds anything new."""
-        return self.is_settled or self.idle >= (len(self.gains) if self.is_complete else patience)
+        return self.is_settled or self.idle >= (COMPLETE_PATIENCE if self.is_complete else patience)
+
+    def _ways(self) -> list[int]:
+        """Return the ways that apply: a complete set explains the evidence better than other inputs would."""
+        second = [BY_TOGETHER] if self.is_complete else [BY_EXPLAINING] * (self.explain is not None)
+        return [BY_SILENCE, *second]
 
     def run_round(self) -> None:
         """Make rows in the way that found most when it was last used, and choose again among all."""
-        ways = range(len(self.gains) if self.is_complete else BY_TOGETHER)
-        way = max(ways, key=lambda which: (self.gains[which], -self.used[which]))
-        before, trusted, score = len(self.found), len(self.trusted), self.score
-        self._add((self._rows_by_silence, self._rows_by_steering, self._rows_together)[way]())
+        way = max(self._ways(), key=lambda which: (self.gains[which], -self.used[which]))
+        before, trusted, score, pool = len(self.found), len(self.trusted), self.score, self.pool
+        self._add((self._rows_by_silence, self._rows_by_explaining, self._rows_together)[way]())
         was_complete = self.is_complete
         self._add(scan_planes(self.problem, self.found if was_complete else heaviest_basis(self.problem, self.pool)))
-        if was_complete:
-            self._choose_again()
-        else:
+        if not was_complete:
             self._extend()
+        elif self.pool.shape != pool.shape or not torch.equal(self.pool, pool):
+            self._choose_again()
         self.trusted = self.found[self._unmixed(self.found)]
         self.is_settled = len(self.trusted) == self.problem.rank
         gain = max(len(self.found) - before, 0) + max(len(self.trusted) - trusted, 0)
@@ -106,7 +124,7 @@ class RowSearch:
         before, self.found = len(self.found), heaviest_basis(self.problem, self.pool)
         missing = self.problem.rank - len(self.found)
         has_stalled = len(self.found) == before
-        if 0 < missing <= 2 or (has_stalled and 0 < missing <= self.problem.rank // (4 if self.idle else 8)):
+        if 0 < missing <= 2 or (has_stalled and self.idle and missing <= self.problem.rank // 4):
             self._guess_missing()
         if self.is_complete:
             self.score = max(joint_score(self.problem, self.found), -sys.float_info.max)
@@ -131,9 +149,11 @@ class RowSearch:
             around = draw_starts(problem, directions, strengths, count, self.generator)
             half = max(count // 2, count - len(seeds))
             seeds = torch.cat([around[:half] @ problem.basis, seeds[: count - half]])
-        rows = self._rows_of(seeds)
-        # Any rank - 1 zeros can be forced.
-        return self._fit_again(rows[count_evidence(problem, rows) > problem.rank + 2])
+        return self._sparse(self._rows_of(seeds))
+
+    def _sparse(self, rows: Tensor) -> Tensor:
+        """Keep rows with more zeros than the ``rank - 1`` that can be forced, and find them again."""
+        return self._fit_again(rows[count_evidence(self.problem, rows) > self.problem.rank + 2])
 
     def _rows_of(self, codes: Tensor) -> Tensor:
         """Find several rows of each input: from few or many units, and from random choices of them."""
@@ -146,15 +166,12 @@ class RowSearch:
         self.tried += len(rows)
         return rows
 
-    def _rows_by_steering(self) -> Tensor:
-        """Search rows from random and warm starting points by steering."""
-        directions, strengths = self._open_directions()
-        starts = draw_starts(self.problem, directions, strengths, self._count(len(strengths)), self.generator)
-        # Without the directions of found inputs, a warm start is closer to a missing one.
-        warm = self.warm[: 0 if self.idle else None] @ directions @ directions.T
-        rows = search_rows(self.problem, torch.cat([warm, starts]), directions, self.tick)
-        self.tried += len(rows)
-        return self._fit_again(rows)
+    def _rows_by_explaining(self) -> Tensor:
+        """Find rows of inputs that together explain the evidence."""
+        assert self.explain is not None
+        codes = self.explain(self.asked, self.tick)
+        self.asked += 1
+        return self._sparse(self._rows_of(codes))
 
     def _fit_again(self, rows: Tensor) -> Tensor:
         """Fit an input to each new row and find the row from it again; keep the sparser one."""
@@ -231,13 +248,12 @@ class RowSearch:
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the state as JSON values and tensors."""
-        names = ("tried", "idle", "rounds", "columns", "score", "is_settled", "gains", "used")
+        names = ("tried", "idle", "rounds", "asked", "columns", "score", "is_settled", "gains", "used")
         return {name: copy.copy(getattr(self, name)) for name in names}, {
             "found": self.found,
             "trusted": self.trusted,
             "pool": self.pool,
             "weights": self.weights,
-            "warm": self.warm,
             "generator": self.generator.get_state(),
         }
 
@@ -245,6 +261,6 @@ class RowSearch:
         """Continue from a packed state."""
         for name, value in values.items():
             setattr(self, name, value)
-        for name in ("found", "trusted", "pool", "weights", "warm"):
+        for name in ("found", "trusted", "pool", "weights"):
             setattr(self, name, tensors[name].to(self.problem.rows))
         self.generator.set_state(tensors["generator"])

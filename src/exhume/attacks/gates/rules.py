@@ -60,12 +60,6 @@ class SearchRules:
     dropped: Annotated[float, Field(ge=0, lt=1)] = 0.3
     """Fraction of units that a last try leaves out at random."""
 
-    # Steering
-    iterations: PositiveInt = 20
-    """Iterations of a steered search."""
-    steered: NonNegativeInt = 10
-    """Number of iterations that restart the row from the prediction of backpropagation."""
-
     # Choice
     similar_cosine: Share = 1 - 1e-4
     """Cosine above which rough rows are the same."""
