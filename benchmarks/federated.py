@@ -1,15 +1,19 @@
 """What protections of a federated update save: clipping, noise at several ε, rounding, and sums over many clients.
 
-A client computes the gradient of a small network on its private images and protects it; the server attacks what
-arrives. Prints one row per protection, draws ``federated.png`` and writes ``federated.json``.
+A client sends one gradient of its private images (FedSGD), or the change of its weights after a few local epochs
+(FedAvg), and protects it; the server attacks what arrives, once for exact images (``GateCertificate``) and once for
+recognisable ones (``WeightDifference``, which needs no visible rank). Privacy budgets are those of one example for a
+gradient and of one client for a round. Prints one row per protection, draws ``federated.png`` and writes
+``federated.json``.
 
-    PYTHONPATH=src python benchmarks/federated.py --out DIR [--source mnist --data-dir DIR] [--size 16]
+    PYTHONPATH=src python benchmarks/federated.py --out DIR [--source mnist --data-dir DIR] [--size 8]
 """
 
 import argparse
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +25,20 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 import exhume
-from exhume.attacks import GateCertificate
+from exhume.attacks import GateCertificate, WeightDifference
 from exhume.core.errors import ExhumeError
+from exhume.records import Split
 
 EXACT = 0.02
 """Largest error of any pixel that still counts as exact."""
 DELTA = 1e-5
 EPSILONS = (1e6, 1e5, 1e4, 1e3, 100.0, 8.0)
 """Privacy budgets of one update; 8 is common in practice, and the large ones guarantee nothing worth having."""
+LOCAL_EPOCHS, LOCAL_BATCH, LOCAL_RATE = 5, 4, 0.05
+"""What a client does in a round."""
 Update = dict[str, Tensor]
+Parts = dict[str, Tensor]
+"""What an update is the sum of, stacked: the gradients of examples, or the changes of clients."""
 
 
 def noise_for(epsilon: float, delta: float = DELTA) -> float:
@@ -44,14 +53,13 @@ def noise_for(epsilon: float, delta: float = DELTA) -> float:
     return math.exp(optimize.brentq(excess, -12.0, 6.0))
 
 
-def network(inputs: int, outputs: int) -> nn.Module:
+def network(inputs: int, outputs: int, width: int = 512) -> nn.Module:
     """Return the client's network."""
-    return nn.Sequential(
-        nn.Flatten(), nn.Linear(inputs, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, outputs)
-    )
+    layers = (nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, outputs))
+    return nn.Sequential(nn.Flatten(), *layers)
 
 
-def per_example(model: nn.Module, inputs: Tensor, labels: Tensor) -> Update:
+def per_example(model: nn.Module, inputs: Tensor, labels: Tensor) -> Parts:
     """Return the gradient of every example, stacked."""
     weights = {name: weight.detach() for name, weight in model.named_parameters()}
 
@@ -61,31 +69,52 @@ def per_example(model: nn.Module, inputs: Tensor, labels: Tensor) -> Update:
     return vmap(grad(loss), in_dims=(None, 0, 0))(weights, inputs, labels)
 
 
-def clipped_sum(each: Update, norm: float) -> Update:
-    """Return the sum of gradients after each example's was shortened to at most ``norm``."""
-    sizes = torch.stack([part.flatten(1).square().sum(dim=1) for part in each.values()]).sum(dim=0).sqrt()
-    shares = (norm / sizes).clamp(max=1.0)
-    return {name: torch.tensordot(shares, part, dims=1) for name, part in each.items()}
+def per_client(model: nn.Module, inputs: Tensor, labels: Tensor, size: int) -> Parts:
+    """Return the change of the weights by each client's local training on ``size`` examples, stacked."""
+    sent = {name: weight.detach().clone() for name, weight in model.state_dict().items()}
+    changes = []
+    for own, targets in zip(inputs.split(size), labels.split(size), strict=True):
+        model.load_state_dict(sent)
+        rule = torch.optim.SGD(model.parameters(), lr=LOCAL_RATE)
+        for _ in range(LOCAL_EPOCHS):
+            for chosen in torch.randperm(len(own)).split(LOCAL_BATCH):
+                rule.zero_grad()
+                functional.cross_entropy(model(own[chosen]), targets[chosen]).backward()
+                rule.step()
+        changes.append({name: weight.detach() - sent[name] for name, weight in model.state_dict().items()})
+    model.load_state_dict(sent)
+    return {name: torch.stack([change[name] for change in changes]) for name in sent}
 
 
-def make_protections(clip: float, clients: tuple[int, ...]) -> dict[str, tuple[int, Callable[[Update], Update]]]:
-    """Return for each protection how many clients' examples are in the update, and what is done to their gradients."""
+def norms_of(parts: Parts) -> Tensor:
+    """Return the norm of each part over all parameters."""
+    return torch.stack([part.flatten(1).square().sum(dim=1) for part in parts.values()]).sum(dim=0).sqrt()
+
+
+def clipped_sum(parts: Parts, norm: float) -> Update:
+    """Return the sum of parts after each was shortened to at most ``norm``."""
+    shares = (norm / norms_of(parts)).clamp(max=1.0)
+    return {name: torch.tensordot(shares, part, dims=1) for name, part in parts.items()}
+
+
+def make_protections(clip: float, clients: tuple[int, ...]) -> dict[str, tuple[int, Callable[[Parts], Update]]]:
+    """Return for each protection how many clients are in the update, and what is done to its parts."""
     generator = torch.Generator().manual_seed(0)
 
-    def with_noise(epsilon: float) -> Callable[[Update], Update]:
+    def with_noise(epsilon: float) -> Callable[[Parts], Update]:
         std = clip * noise_for(epsilon)
-        return lambda each: {
+        return lambda parts: {
             name: part + std * torch.randn(part.shape, generator=generator)
-            for name, part in clipped_sum(each, clip).items()
+            for name, part in clipped_sum(parts, clip).items()
         }
 
-    def rounded(dtype: torch.dtype) -> Callable[[Update], Update]:
-        return lambda each: {name: part.mean(dim=0).to(dtype).float() for name, part in each.items()}
+    def rounded(dtype: torch.dtype) -> Callable[[Parts], Update]:
+        return lambda parts: {name: part.mean(dim=0).to(dtype).float() for name, part in parts.items()}
 
-    none: Callable[[Update], Update] = rounded(torch.float32)
+    none: Callable[[Parts], Update] = rounded(torch.float32)
     return {
         "none": (1, none),
-        "clipped": (1, lambda each: clipped_sum(each, clip)),
+        "clipped": (1, lambda parts: clipped_sum(parts, clip)),
         **{f"clipped, noise for ε={epsilon:g}": (1, with_noise(epsilon)) for epsilon in EPSILONS},
         "float16": (1, rounded(torch.float16)),
         "bfloat16": (1, rounded(torch.bfloat16)),
@@ -93,76 +122,108 @@ def make_protections(clip: float, clients: tuple[int, ...]) -> dict[str, tuple[i
     }
 
 
-def attack(model: nn.Module, update: Update, inputs: Tensor, shape: tuple[int, ...], seconds: float) -> dict[str, Any]:
-    """Attack an update and count what is recovered of all inputs in it."""
-    final = {name: weight.detach().clone() for name, weight in model.state_dict().items()}
-    view = exhume.AttackerView(model=model, final=final, gradient=update, input_shape=shape, bounds=None)
+def attack(view: exhume.AttackerView, data: exhume.Dataset, steps: int, seconds: float) -> dict[str, Any]:
+    """Attack an update twice; count what is recovered of the images in it, and of as many held-out images."""
+    row: dict[str, Any] = {"rank": None, "exact": 0, "certified": 0, "false": 0}
     try:
-        found = GateCertificate().run(view, seed=0, device="cpu", seconds=seconds)
+        found = GateCertificate().run(view, seed=0, device="cpu", seconds=seconds, keep_partial=True)
+        errors = (found.inputs.flatten(1)[:, None] - data.train.inputs.flatten(1)[None]).abs().amax(dim=2)
+        row = {
+            "rank": found.diagnostics["training_size_estimate"],
+            "exact": int((errors < EXACT).any(dim=0).sum()),
+            "certified": int(found.certified.sum()),
+            "false": int((found.certified & (errors.min(dim=1).values >= EXACT)).sum()),
+            "seconds": round(found.seconds, 1),
+        }
     except ExhumeError as reason:
-        return {"rank": None, "exact": 0, "certified": 0, "false": 0, "note": str(reason)}
-    errors = (found.inputs.flatten(1)[:, None] - inputs.flatten(1)[None]).abs().amax(dim=2)
-    return {
-        "rank": found.diagnostics["training_size_estimate"],
-        "exact": int((errors < EXACT).any(dim=0).sum()),
-        "certified": int(found.certified.sum()),
-        "false": int((found.certified & (errors.min(dim=1).values >= EXACT)).sum()),
-        "seconds": round(found.seconds, 1),
-    }
+        row["note"] = str(reason)
+    count = 2 * len(data.train.inputs)
+    rough = WeightDifference(steps=steps, candidates=count).run(view, seed=0, device="cpu")
+    scores = exhume.evaluate(rough, data)
+    assert scores.train is not None
+    assert scores.holdout is not None
+    return row | {"good": scores.train.good, "good_held_out": scores.holdout.good}
 
 
 def draw_figure(rows: list[dict[str, Any]], path: Path) -> None:
-    """Draw the share of images recovered and certified for each protection."""
+    """Draw the share of images recovered and certified for each protection, a gradient beside a round."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.2, 0.32 * len(rows) + 1.0), layout="constrained")
-    axes = figure.subplots()
-    places = range(len(rows))
-    for key, colour, height in (("exact", "#7fb2d9", 0.7), ("certified", "#1f5f99", 0.35)):
-        axes.barh(places, [row[key] / row["examples"] for row in rows], height, color=colour, label=key)
-    for place, row in zip(places, rows, strict=True):
-        if "note" in row:  # nothing is known of an attack that was stopped
-            words = "no rank is visible" if "no visible rank" in row["note"] else "not finished in time"
-            axes.text(0.01, place, words, va="center", fontsize=8, color="#666666")
-    axes.set_yticks(places, [f"{row['protection']} ({row['examples']} images)" for row in rows])
-    axes.set(xlim=(0, 1), xlabel="share of the images in the update")
-    axes.invert_yaxis()
-    axes.legend(frameon=False, loc="lower right")
+    names = list(dict.fromkeys(row["protection"] for row in rows))
+    messages = list(dict.fromkeys(row["message"] for row in rows))
+    bars = (("good", "#e8b36b", 0.8), ("exact", "#7fb2d9", 0.55), ("certified", "#1f5f99", 0.25))
+    words = {"good": "recognisable", "exact": "exact", "certified": "certified"}
+    figure = Figure(figsize=(1.8 + 3.6 * len(messages), 0.3 * len(names) + 1.2), layout="constrained")
+    panels = figure.subplots(1, len(messages), sharey=True, squeeze=False)[0]
+    for axes, message in zip(panels, messages, strict=True):
+        chosen = [row for row in rows if row["message"] == message]
+        places = [names.index(row["protection"]) for row in chosen]
+        for key, colour, height in bars:
+            shares = [max(row[key], row["exact"]) / row["examples"] if key == "good" else row[key] / row["examples"]
+                      for row in chosen]  # fmt: skip
+            axes.barh(places, shares, height, color=colour, label=words[key])
+        axes.set_title(message, fontsize=9)
+        axes.set(xlim=(0, 1), xlabel="share of the images")
+    panels[0].set_yticks(range(len(names)), names)
+    panels[0].invert_yaxis()
+    figure.legend(*panels[0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=3)
     figure.savefig(path, dpi=120)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Measure every protection."""
+    """Measure every protection of a gradient and of a round."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", default="digits")
     parser.add_argument("--data-dir")
     parser.add_argument("--out", type=Path, default=Path("out/benchmarks"))
-    parser.add_argument("--size", type=int, default=12, help="images per client")
+    parser.add_argument("--size", type=int, default=6, help="images per client")
+    parser.add_argument("--width", type=int, default=512, help="units per layer")
     parser.add_argument("--clients", default="2,4,8", help="numbers of clients in a sum")
-    parser.add_argument("--seconds", type=float, default=60.0, help="time limit per attack")
+    parser.add_argument("--seconds", type=float, default=60.0, help="time limit of the search for exact images")
+    parser.add_argument("--steps", type=int, default=300, help="steps of the search for recognisable images")
     parser.add_argument("--only", default="", help="beginning of the names of protections to measure")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     clients = tuple(map(int, options.clients.split(",")))
     count = options.size * max(clients)
-    data = exhume.load(options.source, classes="all", size=count, test=0, data_dir=options.data_dir)
-    inputs, labels = data.to_model(data.train.inputs), data.train.labels
+    data = exhume.load(
+        options.source, classes="all", size=count, centre=False, test=0, data_dir=options.data_dir
+    )  # pixels in [0, 1]
+    inputs, labels = data.train.inputs, data.train.labels
     torch.manual_seed(0)
-    model = network(inputs[0].numel(), int(labels.max()) + 1)
-    each = per_example(model, inputs, labels)
-    sizes = torch.stack([part.flatten(1).square().sum(dim=1) for part in each.values()]).sum(dim=0).sqrt()
-    clip = float(sizes.median())  # the usual choice: half of the examples are shortened
-    rows = []
-    for name, (number, protect) in make_protections(clip, clients).items():
-        if not name.startswith(options.only):
-            continue
-        chosen = slice(0, number * options.size)
-        update = protect({key: part[chosen] for key, part in each.items()})
-        row = {"protection": name, "examples": number * options.size}
-        rows.append(row | attack(model, update, inputs[chosen], data.input_shape, options.seconds))
-        print("| " + " | ".join(str(value) for value in rows[-1].values()) + " |", flush=True)
-    summary = {"torch": torch.__version__, "source": options.source, "clip": clip, "rows": rows}
-    (options.out / "federated.json").write_text(json.dumps(summary, indent=1) + "\n")
+    model = network(inputs[0].numel(), int(labels.max()) + 1, options.width)
+    sent = {name: weight.detach().clone() for name, weight in model.state_dict().items()}
+    public: dict[str, Any] = {"model": model, "input_shape": data.input_shape, "bounds": data.bounds}
+    messages: dict[str, tuple[Parts, Callable[[Update], exhume.AttackerView]]] = {
+        "one gradient": (
+            per_example(model, inputs, labels),
+            lambda update: exhume.AttackerView(final=sent, gradient=update, **public),
+        ),
+        f"a round of {LOCAL_EPOCHS} local epochs": (
+            per_client(model, inputs, labels, options.size),
+            lambda update: exhume.AttackerView(
+                initial=sent, final={name: weight + update[name] for name, weight in sent.items()}, **public
+            ),
+        ),
+    }
+    rows, clips = [], {}
+    for message, (parts, make_view) in messages.items():
+        clip = clips[message] = float(norms_of(parts).median())  # the usual choice: half of the parts are shortened
+        per_client_parts = len(norms_of(parts)) // max(clients)
+        for name, (number, protect) in make_protections(clip, clients).items():
+            if not name.startswith(options.only):
+                continue
+            update = protect({key: part[: number * per_client_parts] for key, part in parts.items()})
+            images = slice(0, number * options.size)
+            here = replace(data, **{
+                which: Split(inputs=split.inputs[images], labels=split.labels[images])
+                for which, split in (("train", data.train), ("holdout", data.holdout))
+            })  # fmt: skip
+            row = {"message": message, "protection": name, "examples": number * options.size}
+            rows.append(row | attack(make_view(update), here, options.steps, options.seconds))
+            print("| " + " | ".join(str(value) for value in rows[-1].values()) + " |", flush=True)
+            summary = {"torch": torch.__version__, "source": options.source, "clip": clips, "rows": rows}
+            (options.out / "federated.json").write_text(json.dumps(summary, indent=1) + "\n")
     draw_figure(rows, options.out / "federated.png")
 
 

@@ -80,6 +80,22 @@ def one_gradient(
     return view_of(model, batch, gradient={name: weight.grad for name, weight in model.named_parameters()})
 
 
+def several_gradients(batch: Batch, seed: int, count: int, width: int = 48, apart: int = 20) -> exhume.AttackerView:
+    """Train a network with few units on the same batch, and hand out gradients that lie ``apart`` steps apart."""
+    model = dense(batch, (width,), seed)
+    rule, seen = torch.optim.SGD(model.parameters(), lr=0.1), []
+    for step in range(apart * (count - 1) + 1):
+        rule.zero_grad()
+        loss_of(model, batch).backward()
+        if step % apart == 0:
+            weights = {name: weight.detach().clone() for name, weight in model.state_dict().items()}
+            gradient = {name: weight.grad.clone() for name, weight in model.named_parameters()}
+            seen.append(exhume.GradientAt(weights=weights, gradient=gradient))
+        rule.step()
+    model.load_state_dict(seen[0].weights)
+    return view_of(model, batch, gradient=seen[0].gradient, more_gradients=tuple(seen[1:]))
+
+
 def checkpoint(
     batch: Batch, seed: int, make: Callable[..., torch.optim.Optimizer], size: int, stop_loss: float, steps: int = 3000
 ) -> exhume.AttackerView:
@@ -143,6 +159,8 @@ def make_cells() -> dict[str, tuple[str, int, Victim]]:
     cells["adam-early-cifar-10-100"] = ("cifar-10", 100, partial(checkpoint, make=adam, size=20, stop_loss=0.3))
     for source in ("mnist", "cifar-10"):
         cells[f"federated-{source}-32"] = (source, 32, federated_round)
+    for count in (1, 2, 4):
+        cells[f"rounds-{count}-digits-12"] = ("digits", 12, partial(several_gradients, count=count))
     return cells
 
 
@@ -156,19 +174,24 @@ def measure(
     row: dict[str, Any] = {"cell": name, "seed": seed, "batch": len(batch.inputs)}
     started = time.perf_counter()
     try:
-        found = GateCertificate().run(view, seed=seed, device=device, seconds=seconds)
+        found = GateCertificate().run(view, seed=seed, device=device, seconds=seconds, keep_partial=True)
     except ExhumeError as reason:
-        stopped = round(time.perf_counter() - started, 1)
-        return row | {"rank": None, "exact": 0, "certified": 0, "false": 0, "seconds": stopped, "note": str(reason)}
+        spent = round(time.perf_counter() - started, 1)
+        return row | {"rank": None, "exact": 0, "certified": 0, "false": 0, "seconds": spent, "note": str(reason)}
     errors = (found.inputs.flatten(1)[:, None] - batch.inputs.flatten(1)[None].float()).abs().amax(dim=2)
     nearest = errors.min(dim=1).values
-    return row | {
-        "rank": found.diagnostics["training_size_estimate"],
-        "exact": int((errors < EXACT).any(dim=0).sum()),
-        "certified": int(found.certified.sum()),
-        "false": int((found.certified & (nearest >= EXACT)).sum()),
-        "seconds": round(found.seconds, 1),
-    }
+    stopped = {"note": "stopped"} if seconds is not None and found.seconds >= seconds else {}
+    return (
+        row
+        | stopped
+        | {
+            "rank": found.diagnostics["training_size_estimate"],
+            "exact": int((errors < EXACT).any(dim=0).sum()),
+            "certified": int(found.certified.sum()),
+            "false": int((found.certified & (nearest >= EXACT)).sum()),
+            "seconds": round(found.seconds, 1),
+        }
+    )
 
 
 def main(arguments: list[str] | None = None) -> None:

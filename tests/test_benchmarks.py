@@ -165,6 +165,49 @@ def test_gradients_are_clipped_and_noised_as_private_training_does(evidence_scri
     assert federated.noise_for(100.0) < federated.noise_for(8.0) < federated.noise_for(1.0)
 
 
+def test_the_change_of_a_client_is_that_of_its_own_training(evidence_scripts):
+    gradients, federated = evidence_scripts
+    batch = gradients.load_batch("digits", 12, 0, None)
+    torch.manual_seed(0)
+    model = federated.network(64, 10, 16)
+    sent = {name: weight.clone() for name, weight in model.state_dict().items()}
+    parts = federated.per_client(model, batch.inputs, batch.labels, 6)
+    assert all(torch.equal(weight, sent[name]) for name, weight in model.state_dict().items())
+    assert {len(part) for part in parts.values()} == {2}
+    assert federated.norms_of(parts).min() > 0
+    shortened = federated.clipped_sum({name: part[:1] for name, part in parts.items()}, 1e-3)
+    assert float(torch.cat([part.flatten() for part in shortened.values()]).norm()) == pytest.approx(1e-3, rel=1e-4)
+
+
+def test_gradients_of_several_rounds_belong_to_their_weights(evidence_scripts):
+    gradients, _ = evidence_scripts
+    batch = gradients.load_batch("digits", 12, 0, None)
+    view = gradients.several_gradients(batch, 0, count=3, width=16, apart=2)
+    for weights, gradient in [(view.final, view.gradient), *((o.weights, o.gradient) for o in view.more_gradients)]:
+        model = view.module(weights).float().requires_grad_()
+        gradients.loss_of(model, batch).backward()
+        for name, weight in model.named_parameters():
+            torch.testing.assert_close(weight.grad, gradient[name])
+    assert len(view.more_gradients) == 2
+
+
+def test_methods_are_compared_on_the_same_batch(evidence_scripts, tmp_path):
+    import gradient_peers
+
+    gradients, _ = evidence_scripts
+    batch = gradients.load_batch("digits", 10, 0, None)
+    view = gradients.one_gradient(batch, 0, widths=(64,))
+    perfect, counts = gradient_peers.compare(batch, batch.inputs.flip(0))
+    assert counts == {"exact": 10, "good": 10}
+    torch.testing.assert_close(perfect, batch.inputs.float())
+    results = {"single units": gradient_peers.compare(batch, gradient_peers.read_single_units(view, batch))}
+    results["matching"] = gradient_peers.compare(batch, gradient_peers.match_gradients(view, batch, steps=2))
+    results["ICA"] = gradient_peers.compare(batch, gradient_peers.separate_sources(view, batch))
+    assert results["matching"][1]["exact"] == 0
+    gradient_peers.draw_figure(batch, results, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 1000
+
+
 @pytest.fixture
 def small(monkeypatch):
     """The benchmarks on small networks: controls, near-duplicates and the ablation."""

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from exhume.clues.first_layer import backward_signals, read_first_layer
+from exhume.clues.first_layer import backward_signals, read_first_layer, stored_precision
 from exhume.core.errors import Refusal
 from exhume.models.convnet import ConvNet
 from exhume.models.mlp import MLP
@@ -95,3 +95,27 @@ def test_views_without_a_readable_first_layer_are_refused():
         read_first_layer(replace(view, final=view.initial))
     with pytest.raises(Refusal, match="not a dense layer"):
         read_first_layer(view_of(draw(size=6), ConvNet(channels=2), steps=5))
+
+
+SHORT = [torch.float16, torch.bfloat16]
+
+
+class TestPrecision:
+    @pytest.mark.parametrize("dtype", SHORT)
+    def test_a_tensor_that_was_rounded_shows_it_whatever_holds_it(self, dtype):
+        tensor = torch.randn(40, 30, generator=torch.Generator().manual_seed(0))
+        assert stored_precision(tensor.to(dtype).float()) == torch.finfo(dtype).eps
+        assert stored_precision(tensor) == torch.finfo(torch.float32).eps
+        assert stored_precision(tensor.double()) == torch.finfo(torch.float32).eps * 2**-29
+
+    @pytest.mark.parametrize("dtype", SHORT)
+    def test_a_change_that_was_sent_in_a_short_format_shows_it(self, dtype):
+        view = view_of(draw(size=6), MLP(width=32), steps=50)
+        assert view.initial is not None
+        sent = {name: (view.final[name] - weight).to(dtype).float() for name, weight in view.initial.items()}
+        rounded = replace(view, final={name: weight + sent[name] for name, weight in view.initial.items()})
+        layer = read_first_layer(rounded)
+        assert layer.precision == torch.finfo(dtype).eps
+        size = float(layer.change[layer.change != 0].pow(2).mean() ** 0.5)
+        assert layer.rounding == pytest.approx(layer.precision * size / 12**0.5)
+        assert read_first_layer(view).rounding == 0.0

@@ -25,6 +25,12 @@ FLAT_SIDED = ("relu", "relu6")
 Signals = Callable[[Float[Tensor, "candidate unit"]], Float[Tensor, "candidate output unit"]]
 """From a layer's pre-activations ``z`` to the gradients ``∂f_c/∂z`` of every output."""
 
+SHORT_FORMATS = (torch.bfloat16, torch.float16)
+"""Formats to which an update may be rounded on its way, the coarsest first."""
+LEAST_ENTRIES = 100
+"""Number of entries of a weight change that must tell a short format from chance: each fits by chance in at most one
+case of two."""
+
 UNREADABLE = (
     "The structure of this model cannot be read (torch.fx cannot trace it); wrap it so that forward() has no "
     "conditions on data and returns a tensor."
@@ -59,7 +65,8 @@ class FirstLayer:
     reference: Float[Tensor, "unit value"]
     """The weights of which ``measured`` may contain a multiple."""
     precision: float = 0.0
-    """Spacing of the numbers in which ``measured`` was stored, relative to their size."""
+    """Spacing of the numbers in which the sum itself was stored or sent, relative to their size; 0 for the difference
+    of two sets of weights."""
     inputs_stood_still: bool = True
     """Whether the inputs of the layer were the same in all gradients of the sum."""
     weight_scale: float = 1.0
@@ -78,16 +85,20 @@ class FirstLayer:
 
     @property
     def rounding(self) -> float:
-        """Standard deviation of rounding in an entry of a gradient or a first moment; 0 for a weight change.
+        """Standard deviation of rounding in an entry of a gradient, a first moment or a change that was sent alone.
 
         Every such entry was rounded to its own precision. Noise measured from small singular values can be far less,
-        where inputs have equal values and rounding repeats. A weight change has noise from the size of the weights.
+        where inputs have equal values and rounding repeats. A weight change that was never rounded itself has noise
+        from the size of the weights, and 0 here.
         """
-        if self.evidence.kind == "weight change":
+        if self.precision == 0.0:
             return 0.0
         change = self.change
         size: float = change.square().sum().item() / max(1, int((change != 0).sum()))
-        return self.precision * math.sqrt(size)
+        # A number that is rounded once to a short format is off by at most half a spacing, evenly distributed. The sums
+        # of a gradient in its own format round many times.
+        is_once = any(self.precision == torch.finfo(short).eps for short in SHORT_FORMATS)
+        return self.precision * math.sqrt(size) / (math.sqrt(12) if is_once else 1.0)
 
     @property
     def input_size(self) -> int:
@@ -145,11 +156,37 @@ def read_layer(
         after=_stack([part.after for part in parts], step.layer, changed),
         measured=_stack([part.measured for part in parts], step.layer, changed, equally=True),
         reference=_stack([part.reference for part in parts], step.layer, changed),
-        precision=torch.finfo(evidence.measured[step.layer.weight].dtype).eps,
+        precision=_precision(evidence, step.layer.weight),
         inputs_stood_still=inputs_stood_still,
         weight_scale=step.layer.weight_scale,
         decay_factor=evidence.factor,
     )
+
+
+def stored_precision(tensor: Float[Tensor, "..."]) -> float:
+    """Return the spacing of the numbers in which a tensor was stored or sent, relative to their size.
+
+    A gradient that was rounded to float16 or bfloat16 on its way fits these formats exactly, whatever holds it now.
+    """
+    for short in SHORT_FORMATS:
+        if torch.equal(tensor.to(short).to(tensor.dtype), tensor):
+            return torch.finfo(short).eps
+    return torch.finfo(tensor.dtype).eps
+
+
+def _precision(evidence: Evidence, name: str) -> float:
+    """Return the precision of one parameter's sum of gradients; 0 for the difference of two sets of weights."""
+    if evidence.kind != "weight change":
+        return stored_precision(evidence.measured[name])
+    # A change that was rounded and then added to the weights fits a short format up to the rounding of the weights.
+    change, weights = evidence.change(name), evidence.measured[name]
+    slack = torch.finfo(weights.dtype).eps * torch.maximum(weights.abs(), evidence.reference[name].abs()).double()
+    for short in SHORT_FORMATS:
+        tells = torch.finfo(short).eps * change.abs() > 8 * slack
+        fits = (change.to(short).double() - change).abs() <= slack
+        if int(tells.sum()) >= LEAST_ENTRIES and bool(fits[tells].all()):
+            return torch.finfo(short).eps
+    return 0.0
 
 
 def _stack(parts: Sequence[Weights], layer: DenseLayer, changed: set[str], equally: bool = False) -> Tensor:

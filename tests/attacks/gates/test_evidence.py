@@ -21,6 +21,18 @@ def test_one_gradient_gives_the_whole_batch_away():
     assert result.diagnostics["evidence"] == "gradient"
 
 
+@pytest.mark.parametrize(("dtype", "least"), [(torch.float16, 5), (torch.bfloat16, 3)])
+def test_rounding_a_gradient_does_not_hide_its_inputs(dtype, least):
+    data = draw(size=6)
+    view = gradient_view(data)
+    rounded = replace(view, gradient={name: part.to(dtype).float() for name, part in view.gradient.items()})
+    result = exhume.attacks.GateCertificate().run(rounded, seed=0)
+    assert result.diagnostics["training_size_estimate"] == 6
+    found = score(result, data.train.inputs)
+    assert found.recovered >= least
+    assert found.false == 0
+
+
 def test_gradients_at_other_weights_help_where_one_has_too_few_units():
     data = draw(size=12)
     first, *others = (gradient_view(data, MLP(width=48), seed=seed) for seed in range(4))

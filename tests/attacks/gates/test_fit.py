@@ -3,7 +3,7 @@
 import torch
 
 from exhume.attacks.gates.exchange import read_codes
-from exhume.attacks.gates.fit import count_contradictions, fit_codes, orient_codes
+from exhume.attacks.gates.fit import count_contradictions, fit_codes, orient_codes, turn_off_zeros
 from exhume.attacks.gates.zeros import find_zeros
 from tests.attacks.gates.victims import made_problem, random_rows, shared_difference, solved_problem
 
@@ -35,6 +35,16 @@ def test_signs_come_from_the_constant_or_from_the_zeros():
         codes = inputs @ problem.basis
         torch.testing.assert_close(orient_codes(problem, rows, -codes), codes)
         torch.testing.assert_close(orient_codes(problem, rows, codes), codes)
+
+
+def test_a_constant_that_is_nearly_zero_does_not_turn_an_input_around():
+    problem, rows, inputs = made_problem()
+    codes = inputs @ problem.basis
+    constant = problem.basis[-1]
+    tilted = codes - 1.01 * (codes @ constant)[:, None] * constant / constant.square().sum()
+    assert float((tilted @ constant).max()) < 0
+    assert bool((turn_off_zeros(problem, rows, tilted) == tilted).all())
+    assert bool((orient_codes(problem, rows, tilted) == -tilted).all())
 
 
 def test_contradictions_against_a_slow_twin():

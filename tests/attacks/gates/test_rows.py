@@ -5,6 +5,7 @@ import torch
 
 from exhume.attacks.gates import rows as rows_module
 from exhume.attacks.gates.rows import drop_repeats, polish, rows_of_inputs
+from exhume.attacks.gates.zeros import find_zeros
 from tests.attacks.gates.victims import cosines, made_problem, random_rows, solved_problem
 
 
@@ -74,6 +75,17 @@ class TestPolish:
         polished = polish(problem, nearby)
         left, gained = (1 - (each * rows).sum(dim=1).abs() for each in (nearby, polished))
         assert float(gained.max()) < 0.1 * float(left.min())
+
+    @pytest.mark.parametrize("traces", [1e-5, 3e-5])
+    def test_small_entries_that_are_no_zeros_do_little_harm(self, traces):
+        """As in the state of an optimiser, where units that fired long ago leave traces; against equal weights."""
+        problem, rows, _ = made_problem(twins=1, closeness=0.05, traces=traces)
+        equal = rows
+        for _ in range(2):
+            grams = torch.stack([(problem.rows * z) @ problem.rows.T for z in find_zeros(problem, equal).double()])
+            equal = torch.linalg.eigh(grams).eigenvectors[:, :, 0]
+        harm, before = (1 - (each * rows).sum(dim=1).abs().min() for each in (polish(problem, rows), equal))
+        assert float(harm) < 0.3 * float(before)
 
     def test_polishing_twice_is_polishing_once(self):
         problem, rows, _ = solved_problem()

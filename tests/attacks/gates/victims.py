@@ -185,6 +185,7 @@ def made_problem(
     is_ratio_shared=False,
     has_bias=True,
     noise=1e-9,
+    traces=0.0,
 ) -> Solved:
     """Make a problem from known inputs and rows, with gates that hardly move.
 
@@ -199,6 +200,7 @@ def made_problem(
         is_ratio_shared: whether the entries of two rows have the same ratio on all units that both inputs fire.
         has_bias: whether inputs have a constant last value.
         noise: the standard deviation of the noise of the change.
+        traces: the size of entries of rows on a third of the units that are off.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -212,6 +214,8 @@ def made_problem(
     is_on = inputs @ before.T > 0
     fired = is_on | (torch.rand(count, width, generator=generator) < outliers)
     effects = 1e-5 * fired * (normal(count, 1) * normal(width) if is_ratio_shared else normal(count, width))
+    if traces:
+        effects = effects + 1e-5 * traces * ~fired * (torch.arange(width) % 3 == 0) * normal(count, width)
     change = inputs.T @ effects
     noisy = change + noise * 1e-5 * normal(*change.shape)
     left, strengths, right = torch.linalg.svd(noisy, full_matrices=False)

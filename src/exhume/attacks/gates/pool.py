@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from exhume.attacks.gates.backprop import explained_share
 from exhume.attacks.gates.fit import count_contradictions, fit_codes
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.rows import drop_repeats, polish
@@ -34,9 +35,12 @@ def add_to_pool(
         rows = rows[((rows @ pool.T).abs() < rules.same_cosine).all(dim=1)]
         rows = drop_repeats(rows[count_evidence(problem, rows).argsort(descending=True)], rules.same_cosine)
     if len(rows):
-        against = count_contradictions(problem, rows, fit_codes(problem, rows))
+        codes = fit_codes(problem, rows)
+        against = count_contradictions(problem, rows, codes)
         is_explained = against <= rules.largest_contradiction * find_zeros(problem, rows).sum(dim=1)
-        new = (count_evidence(problem, rows) - against)[is_explained]
+        share = explained_share(problem, rows, codes) if problem.is_local else torch.ones_like(against)
+        is_explained &= share >= rules.least_explained * share.max()
+        new = ((count_evidence(problem, rows) - against) * share)[is_explained]
         pool, weights = torch.cat([pool, rows[is_explained]]), torch.cat([weights, new])
     order = weights.argsort(descending=True, stable=True)
     pool, weights = pool[order], weights[order]

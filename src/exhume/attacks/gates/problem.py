@@ -64,6 +64,11 @@ class RowProblem:
         """1 for a unit that is off on all inputs, which says where inputs lie and nothing about rows."""
         return 1 - self.informative
 
+    @cached_property
+    def is_local(self) -> bool:
+        """Whether all gradients are taken to be at the same weights: one gradient, or the state of an optimiser."""
+        return torch.equal(self.before, self.after)
+
     @property
     def change(self) -> Float[Tensor, "value rank"]:
         """The change ``Z`` in coordinates of the row space."""

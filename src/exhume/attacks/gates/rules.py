@@ -52,7 +52,7 @@ class SearchRules:
     # Rows of given inputs
     seeds: PositiveInt = 128
     """Inputs to start from per round; three per missing row where that is more."""
-    unit_shares: tuple[PositiveFloat | None, ...] = (1.5, 3.0, None)
+    unit_shares: tuple[PositiveFloat | None, ...] = (1.5, 3.0, 5.0, None)
     """Numbers of units, per dimension of the row space, that an input most certainly left off and its row is found
     from; each try takes one, None takes all. Few are best where gates moved much, all where inputs are similar."""
     jitter: NonNegativeFloat = 2.0
@@ -68,6 +68,10 @@ class SearchRules:
     largest_contradiction: Share = 0.15
     """Largest fraction of a row's zeros that its own fitted input may contradict. The difference of two rows with a
     constant ratio on shared units is sparser than both, but no input is off where it is zero."""
+    least_explained: Share = 0.5
+    """Least share of a row that back-propagation must explain, relative to the row it explains best; used where all
+    gradients were taken at nearly the same weights. True rows have 0.72 to 1 there. Relative, because dropout and batch
+    statistics, which nobody predicts, lower the shares of all rows."""
     independence: Share = 1e-2
     """Least part of a row that heavier rows do not span."""
     contradiction_weight: PositiveFloat = 3.0
