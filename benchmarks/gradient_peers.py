@@ -120,7 +120,7 @@ def draw_figure(batch: Batch, results: dict[str, tuple[Tensor, dict[str, int]]],
     for column, (title, images) in enumerate(columns.items()):
         grid[0, column].set_title(title, fontsize=8)
         for row, which in enumerate(chosen.tolist()):
-            image = images[which].clamp(0, 1).movedim(0, -1)
+            image = images[which].clamp(0, 1).movedim(0, -1).numpy()
             grid[row, column].imshow(image.squeeze(-1), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
             grid[row, column].set_axis_off()
     figure.savefig(path, dpi=110)

@@ -6,9 +6,10 @@ import pytest
 
 from exhume.attacks import GateCertificate
 from exhume.auditing import price_defences
-from exhume.auditing.prices import CHANGES, DROP_STATE
+from exhume.auditing.prices import CHANGES
 from exhume.evaluation import evaluate
 from exhume.records import Audit
+from exhume.records.audit import STATE_DROPPED
 from exhume.report.html import render_page
 from tests.attacks.gates.evidence_victims import state_view
 from tests.attacks.gates.victims import draw
@@ -56,5 +57,5 @@ def test_dropping_the_optimisers_state_is_priced_where_the_attacker_holds_one(mo
     data = draw(size=12)
     kept, dropped = price_defences(state_view(data, optimiser="AdamW"), data, GateCertificate(), seed=0)
     assert kept.certified >= 9
-    assert (dropped.change, dropped.certified) == (DROP_STATE, 0)
+    assert (dropped.change, dropped.certified) == (STATE_DROPPED, 0)
     assert "no optimiser state" in dropped.note

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from exhume.core.text import count_noun
 from exhume.evaluation.verdict import Finding
 from exhume.records import Audit, Price, StartCandidate, StartEvidence
+from exhume.records.audit import STATE_DROPPED
 from exhume.report.advice import recommend
 from tests.report.synthetic_audits import make_audit
 
@@ -54,3 +56,15 @@ def test_what_the_attacker_held_decides_what_to_withhold():
         evaluation = replace(make_audit(), given={"initial weights": False, held: True})
         assert advice in recommendations(Audit(evaluations={"first": evaluation}), Finding.PROVEN)
         assert advice not in recommendations(audit(), Finding.PROVEN)
+
+
+def test_the_advice_to_drop_the_state_states_what_was_measured():
+    evaluation = replace(make_audit(), given={"initial weights": False, "optimiser state": True})
+    held = Audit(evaluations={"first": evaluation})
+    assert "add --defences" in " ".join(one.why for one in recommend(held, Finding.PROVEN))
+    measured = replace(held, prices=(Price(change=STATE_DROPPED, certified=0),))
+    words = " ".join(one.why for one in recommend(measured, Finding.PROVEN))
+    assert f"proves {count_noun(evaluation.certified, 'example')} with the state and 0 without it" in words
+    assert "add --defences" not in words
+    stopped = replace(held, prices=(Price(change=STATE_DROPPED, certified=None),))
+    assert "add --defences" in " ".join(one.why for one in recommend(stopped, Finding.PROVEN))

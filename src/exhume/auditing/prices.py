@@ -12,6 +12,7 @@ from exhume.core.run_context import OutOfTime
 from exhume.evaluation import evaluate
 from exhume.evaluation.network import UNLABELLED
 from exhume.records import AttackerView, Dataset, Evaluation, Price
+from exhume.records.audit import STATE_DROPPED
 from exhume.training.prediction import accuracy
 from exhume.training.release import add_relative_noise, drop_optimiser_state, quantise_weights, round_weights
 
@@ -30,12 +31,9 @@ CHANGES: dict[str, Change] = {
 }
 
 
-DROP_STATE = "without the optimiser's state"
-
-
 def choose_changes(view: AttackerView) -> dict[str, Change]:
     """Return the changes that make sense for what the attacker holds, by name."""
-    dropped: dict[str, Change] = {DROP_STATE: lambda view, _: drop_optimiser_state(view)}
+    dropped: dict[str, Change] = {STATE_DROPPED: lambda view, _: drop_optimiser_state(view)}
     return CHANGES if view.optimiser_state is None else {AS_TRAINED: CHANGES[AS_TRAINED]} | dropped | CHANGES
 
 

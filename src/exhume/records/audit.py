@@ -94,6 +94,10 @@ CLEAR_START = -6.0
 """log10 of the p-value below which a resemblance counts as real: one in a million."""
 
 
+STATE_DROPPED = "without the optimiser's state"
+"""The name of the release of a checkpoint's weights alone, among changes before release."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Price:
     """The cost and the benefit of one change of the weights before release, measured on the audited network."""

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+from exhume.core.text import count_noun
 from exhume.evaluation.verdict import Finding
 from exhume.records import Applicability, Audit
+from exhume.records.audit import STATE_DROPPED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +28,7 @@ def recommend(audit: Audit, finding: Finding) -> list[Advice]:
     searched = audit.start is not None and audit.start.tried > 1
     first = [_FOUND_START if searched else _HIDE_START] if knew_start else []
     if any(evaluation.given.get("optimiser state") for evaluation in audit.evaluations.values()):
-        first = [_DROP_STATE, *first]
+        first = [_drop_state(audit), *first]
     if any(evaluation.given.get("gradient") for evaluation in audit.evaluations.values()):
         first = [_HIDE_GRADIENT, *first]
     is_measured = any(price.certified is not None for price in audit.prices)
@@ -44,11 +46,6 @@ _COMPLETE = Advice(
     what="Give the audit all the training data, as the network receives it.",
     why="Some certificates match none of the given data. A certificate is a proof that needs no data, so either the "
     "data is incomplete or the proof is wrong; until you know which, assume that the proof is right.",
-)
-_DROP_STATE = Advice(
-    what="Publish the weights without the optimiser's state.",
-    why="The attacker read the last gradients off the optimiser's memory (Adam's first moment, SGD's momentum). Nobody "
-    "needs it to use the model. Audit the weights alone (--final instead of --checkpoint) to see what they still tell.",
 )
 _HIDE_GRADIENT = Advice(
     what="Do not hand out gradients of small batches.",
@@ -112,6 +109,23 @@ _MORE_TIME = Advice(
     why="The table of attacks above shows which of them were stopped; the same command with a larger --budget "
     "continues where they were.",
 )
+
+
+def _drop_state(audit: Audit) -> Advice:
+    """Return the advice to publish weights alone, with what that saves where it was measured."""
+    price = next((one for one in audit.prices if one.change == STATE_DROPPED and one.certified is not None), None)
+    proven = max((evaluation.certified for evaluation in audit.evaluations.values()), default=0)
+    effect = (
+        "Audit the weights alone (--final instead of --checkpoint) to see what they still tell, or add --defences."
+        if price is None
+        else f"Measured on this network: the attacker proves {count_noun(proven, 'example')} with the state and "
+        f"{price.certified} without it. Other attacks may still work on the weights alone."
+    )
+    return Advice(
+        what="Publish the weights without the optimiser's state.",
+        why="The attacker read the last gradients off the optimiser's memory (Adam's first moment, SGD's momentum). "
+        f"Nobody needs it to use the model. {effect}",
+    )
 
 
 def _supply(audit: Audit) -> list[Advice]:

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from exhume.attacks.gates import rows as rows_module
-from exhume.attacks.gates.rows import drop_repeats, polish, rows_of_inputs
-from exhume.attacks.gates.zeros import find_zeros
+from exhume.attacks.gates.rows import drop_repeats, polish, rows_of_inputs, sharpen
+from exhume.attacks.gates.zeros import count_evidence, find_zeros
 from tests.attacks.gates.victims import cosines, made_problem, random_rows, solved_problem
 
 
@@ -61,6 +61,21 @@ class TestRowsOfInputs:
         found = rows_of_inputs(problem, codes, generator(), None)
         assert bool(found.isfinite().all())
         torch.testing.assert_close(found.norm(dim=1), torch.ones(2, dtype=torch.float64))
+
+
+class TestSharpen:
+    def test_rows_that_are_nearly_right_become_exact(self):
+        problem, rows, _ = made_problem(traces=1e-5)
+        nearby = rows + 2e-3 * random_rows(problem, len(rows))
+        nearby = nearby / nearby.norm(dim=1, keepdim=True)
+        assert float((nearby * rows).sum(dim=1).abs().max()) < 1 - 1e-7
+        assert float((sharpen(problem, nearby) * rows).sum(dim=1).abs().min()) > 1 - 1e-10
+
+    def test_no_row_loses_zeros(self):
+        problem, rows, _ = made_problem(outliers=0.1)
+        every = torch.cat([rows, random_rows(problem, 20)])
+        assert bool((count_evidence(problem, sharpen(problem, every)) >= count_evidence(problem, every)).all())
+        assert sharpen(problem, rows[:0]).shape == (0, 6)
 
 
 class TestPolish:

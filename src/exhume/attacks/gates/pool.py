@@ -11,7 +11,7 @@ from torch import Tensor
 from exhume.attacks.gates.backprop import explained_share
 from exhume.attacks.gates.fit import count_contradictions, fit_codes
 from exhume.attacks.gates.problem import RowProblem
-from exhume.attacks.gates.rows import drop_repeats, polish
+from exhume.attacks.gates.rows import drop_repeats, polish, sharpen
 from exhume.attacks.gates.significance import log_p_zeros
 from exhume.attacks.gates.zeros import count_evidence, find_zeros
 
@@ -30,7 +30,7 @@ def add_to_pool(
     rules = problem.search
     rows = rows[rows.isfinite().all(dim=1)]
     if len(rows):
-        rows = polish(problem, rows)
+        rows = polish(problem, sharpen(problem, rows) if problem.is_local else rows)
         rows = rows[log_p_zeros(problem, rows).to(rows.device) < limit]
         rows = rows[((rows @ pool.T).abs() < rules.same_cosine).all(dim=1)]
         rows = drop_repeats(rows[count_evidence(problem, rows).argsort(descending=True)], rules.same_cosine)

@@ -14,7 +14,7 @@ from torch import Tensor
 from exhume.attacks.gates.halfspaces import weighted_gram
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.silence import rank_silence
-from exhume.attacks.gates.zeros import find_zeros
+from exhume.attacks.gates.zeros import count_evidence, find_zeros
 from exhume.core.suppression import suppress_neighbours
 
 NUMBERS_AT_ONCE = 2**25
@@ -24,6 +24,8 @@ WIDTHS = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 1e-4, 1e-5, 1e-6, 1e-7)
 state of an optimiser, units that fired long ago leave residuals of any size: with the last width 1e-4, none of 40 rows
 of faces after AdamW is found to a cosine of 1 - 1e-10, and with 1e-7, 25 are (from inputs that are off by a fifth of
 their distance to the mean)."""
+SHARPENING = (3e-3, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
+"""The same widths for rows that are nearly right."""
 
 
 def rows_of_inputs(
@@ -100,6 +102,21 @@ def polish(problem: RowProblem, rows: Float[Tensor, "row rank"], rounds: int = 2
         weights = zeros / (size + problem.noise_width(rows)[:, None].square())
         rows = _towards_lowest(weighted_gram(problem.rows, weights), rows, iterations=4)
     return rows
+
+
+def sharpen(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float[Tensor, "row rank"]:
+    """Move rows to the sparsest vector nearby, where that has more zeros.
+
+    Least squares over all units, re-weighted so that only small entries have a say. In a search for 40 faces after
+    AdamW, 59 of 68 rows with a cosine of 0.999 to 0.9999 with a true row become exact.
+    """
+    sharp, lengths = rows, problem.rows.norm(dim=0).clamp(min=1e-300)
+    for width in SHARPENING if len(rows) else ():
+        noise = problem.noise * (sharp / problem.strengths).norm(dim=1, keepdim=True) / lengths
+        weights = problem.informative / ((sharp @ problem.directions).square() + noise.square() + width**2)
+        sharp = _towards_lowest(weighted_gram(problem.directions, weights), sharp, iterations=2)
+    is_better = count_evidence(problem, sharp) > count_evidence(problem, rows)
+    return torch.where(is_better[:, None], sharp, rows)
 
 
 def drop_repeats(rows: Float[Tensor, "row rank"], cosine: float) -> Float[Tensor, "kept rank"]:

@@ -68,7 +68,7 @@ class SearchRules:
     largest_contradiction: Share = 0.15
     """Largest fraction of a row's zeros that its own fitted input may contradict. The difference of two rows with a
     constant ratio on shared units is sparser than both, but no input is off where it is zero."""
-    least_explained: Share = 0.5
+    least_explained: Share = 0.8
     """Least share of a row that back-propagation must explain, relative to the row it explains best; used where all
     gradients were taken at nearly the same weights. True rows have 0.72 to 1 there. Relative, because dropout and batch
     statistics, which nobody predicts, lower the shares of all rows."""
