@@ -14,7 +14,7 @@ from torch import Tensor
 
 from exhume.attacks.gates.rules import CertificateRules, SearchRules
 from exhume.clues.first_layer import Signals
-from exhume.clues.subspace import LIKE_ROUNDING, InputSubspace, noise_edge
+from exhume.clues.subspace import CLEAR_GAP, LIKE_ROUNDING, InputSubspace, noise_edge
 
 CERTIFICATE_RULES, SEARCH_RULES = CertificateRules(), SearchRules()
 """The defaults, under which all measurements were made."""
@@ -152,11 +152,13 @@ def pose_problem(
 def find_hidden(subspace: InputSubspace) -> Float[Tensor, "direction unit"] | None:
     """Return the effects of what is too small for the rank and too large for noise; None where there is nothing.
 
-    The difference of two nearly equal inputs with nearly equal effects is of this kind.
+    The difference of two nearly equal inputs with nearly equal effects is of this kind. Rounding in a training that
+    nearly diverged can be as large, but has no gap of its own to the smaller singular values.
     """
-    count = int((subspace.spectrum[subspace.rank :] > LIKE_ROUNDING * subspace.edge).sum())
-    if count == 0:
+    beyond = subspace.spectrum[subspace.rank :]
+    is_last = (beyond[:-1] > LIKE_ROUNDING * subspace.edge) & (beyond[:-1] >= CLEAR_GAP * beyond[1:])
+    if not bool(is_last.any()):
         return None
     rest = subspace.layer.change - subspace.basis @ (subspace.strengths[:, None] * subspace.rows)
     effects: Tensor = torch.linalg.svd(rest, full_matrices=False).Vh
-    return effects[:count]
+    return effects[: int(is_last.nonzero()[-1]) + 1]
