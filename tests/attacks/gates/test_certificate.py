@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from exhume.attacks.gates.certificate import Doubt, certify, input_errors, may_contain, may_hide
+from exhume.attacks.gates.certificate import Doubt, are_clean, certify, input_errors, may_contain, may_hide
 from exhume.attacks.gates.check import check_rows
 from exhume.attacks.gates.rules import CertificateRules
 from exhume.attacks.gates.zeros import find_zeros
@@ -96,6 +96,36 @@ class TestMayHide:
         outside = effect - effect @ problem.rows.T @ problem.rows
         hidden = replace(problem, hidden=(outside / outside.norm())[None])
         assert may_hide(hidden, rows).nonzero()[:, 0].tolist() == [3]
+
+
+class TestTraces:
+    """Nearly equal inputs leave traces in other rows: parts far above noise and far below the entries of a row."""
+
+    def test_zeros_of_true_rows_scatter_as_noise_does(self):
+        problem, rows, _ = solved_problem()
+        assert bool(are_clean(problem, rows).all())
+
+    def test_a_trace_of_another_row_is_noticed(self):
+        problem, rows, _ = made_problem(count=8, width=300)
+        traced = mix_rows(rows, 3, 5, 2e-5)
+        inputs = read_inputs(problem, traced) @ problem.basis
+        assert bool(may_contain(problem, traced, inputs, RATE, is_strict=True)[3, 5])
+        log_p = torch.full((len(rows),), -100.0, dtype=torch.float64)
+        doubts = certify(problem, check_rows(problem, traced), log_p, 1.0, RATE).doubts
+        assert doubts[3] == doubts[5] == Doubt.NEAR_DUPLICATE
+        assert doubts.count(Doubt.NONE) == 6
+
+    def test_traces_of_many_rows_scatter_its_zeros(self):
+        problem, rows, _ = made_problem(count=8, width=300)
+        traced = rows.clone()
+        for other in (0, 1, 2, 4, 5, 6, 7):
+            traced = mix_rows(traced, 3, other, 2e-5)
+        assert are_clean(problem, traced).logical_not().nonzero()[:, 0].tolist() == [3]
+
+    def test_an_optimiser_state_may_have_traces(self):
+        problem, rows, _ = solved_problem()
+        decayed = replace(problem, after=problem.before)
+        assert bool(are_clean(decayed, mix_rows(rows, 3, 5, 2e-5)).all())
 
 
 class TestInputErrors:
