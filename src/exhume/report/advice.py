@@ -49,8 +49,9 @@ _COMPLETE = Advice(
 )
 _HIDE_GRADIENT = Advice(
     what="Do not hand out gradients of small batches.",
-    why="One gradient gives its batch away. In federated learning, add noise before an update leaves the client, or "
-    "let the server see only the sum over many clients (secure aggregation).",
+    why="One gradient gives its batch away. In federated learning, add noise before an update leaves the client. "
+    "Clipping and rounding protect nothing, nor does secure aggregation as long as the sum has fewer examples than the "
+    "first layer has inputs and units.",
 )
 _HIDE_START = Advice(
     what="Do not rely on secret initial weights.",
