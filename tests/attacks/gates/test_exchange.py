@@ -71,8 +71,6 @@ class TestGroups:
     def test_two_mixtures_that_support_each_other_are_exchanged_together(self):
         problem, rows, wrong = self.mixtures(0, (-0.9, -0.9))
         pool = torch.cat([rows, wrong[:2]])
-        alone = exchange_rows(problem, wrong, pool)
-        assert torch.equal(alone, wrong), "no single exchange helps"
         together = exchange_groups(problem, wrong, pool, [0])
         assert float(cosines(together, rows).amax(dim=0).min()) > 1 - 1e-9
         assert joint_score(problem, together) > joint_score(problem, wrong)
@@ -109,3 +107,11 @@ def test_replaced_rows_are_classified_as_if_anew():
     for name in ("rows", "zeros", "evidence"):
         assert torch.equal(getattr(replaced, name), getattr(expected, name))
     assert replaced.score(problem) == pytest.approx(joint_score(problem, anew))
+
+
+def test_rows_whose_effects_cancel_score_less():
+    problem, rows, _ = solved_problem()
+    cancelling = mix_rows(rows, place=3, other=5, part=50.0)  # almost row 5, which is there already
+    zeros_and_gates = ClassifiedRows.of(problem, rows)
+    same_zeros = ClassifiedRows(cancelling, zeros_and_gates.zeros, zeros_and_gates.evidence)
+    assert same_zeros.score(problem) < zeros_and_gates.score(problem)
