@@ -1,6 +1,7 @@
 """Silence: which units an input left off, and how certainly."""
 
 import math
+from dataclasses import replace
 
 import torch
 
@@ -22,6 +23,17 @@ def test_scores_against_a_slow_twin():
                 expected = math.log(ends[0] * ends[1] / float(change[:, unit].square().sum()))
                 # The basis contains the input up to noise.
                 assert math.isclose(float(row[unit]), expected, rel_tol=1e-6, abs_tol=1e-4)
+
+
+def test_in_the_state_of_an_optimiser_the_pre_activation_alone_counts():
+    problem, _, inputs = made_problem()
+    local = replace(problem, before=problem.after)
+    codes = inputs @ problem.basis
+    scores, margins = rank_silence(local, codes), codes @ local.gates[1].T
+    is_off = (margins < 0) & problem.informative.bool()
+    torch.testing.assert_close(scores[is_off], 2 * margins[is_off].abs().log())
+    exact = rank_silence(replace(local, gates_are_exact=True), codes)
+    assert not torch.allclose(exact[is_off], scores[is_off])
 
 
 def test_a_positive_factor_changes_no_rank():
