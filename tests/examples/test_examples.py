@@ -48,6 +48,15 @@ def test_records_are_recovered_after_a_search_for_the_seed(tmp_path: Path, monke
     assert result["certified_exact"] >= 10
 
 
+def test_a_head_above_frozen_convolutions_reveals_its_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["frozen_trunk.py", "--out", str(tmp_path), "--size", "6"])
+    runpy.run_path(str(EXAMPLES / "frozen_trunk.py"), run_name="__main__")
+    assert (tmp_path / "found.safetensors").is_file()
+    assert int(capsys.readouterr().out.splitlines()[-1].split()[0]) >= 5
+
+
 def test_a_federated_round_reveals_the_images_of_the_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run_example("federated.py", tmp_path, monkeypatch)
     assert result["training_size_estimate"] == 12
