@@ -94,12 +94,14 @@ def main() -> None:
     """Attack the network with every kind of evidence."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("out/benchmarks"))
+    parser.add_argument("--evidence", default="", help="only kinds of evidence whose name contains this")
     parser.add_argument("--seconds", type=float, default=120.0, help="per attack")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     data = exhume.load("digits", size=SIZE, seed=0, centre=False)
     rows, pictures = [], {"training images": data.train.inputs}
-    for evidence, (view, attack) in collect(data).items():
+    chosen = {name: held for name, held in collect(data).items() if options.evidence in name}
+    for evidence, (view, attack) in chosen.items():
         found = attack.run(view, device="cpu", seconds=options.seconds, keep_partial=True)
         scores = exhume.evaluate(found, data, victim=view).to_json()
         of = "images" if tuple(found.inputs.shape[1:]) == data.input_shape else "features"

@@ -41,20 +41,27 @@ def are_non_negative(view: AttackerView, layer: str, weights: Weights) -> bool:
 
 
 def invert_features(
-    view: AttackerView, layer: str, weights: Weights, found: Reconstruction, context: RunContext, *, descents: int
+    view: AttackerView,
+    layer: str,
+    weights: Weights,
+    found: Reconstruction,
+    context: RunContext,
+    *,
+    descents: int,
+    unknown_error: float = 1e-2,
 ) -> Reconstruction:
     """Turn a reconstruction of features into one of inputs, where the features determine at least one of them.
 
     An input is certified if its features are and they determine it. Where no input is determined, the features stay.
-    ``found.diagnostics`` must hold ``error_bounds``, ``doubts`` and ``training_size_estimate``.
+    ``found.diagnostics`` must hold ``error_bounds``, ``doubts`` and ``training_size_estimate``. Where an error is
+    unknown, the search takes it to be ``unknown_error`` of the size of the features, which certifies nothing.
     """
     if len(found) == 0:
         return found
     bounds = torch.tensor([float("inf") if e is None else e for e in found.diagnostics["error_bounds"]])
     features = found.inputs.double()
     sizes = features.norm(dim=1) / features.shape[1] ** 0.5
-    # Where the error is unknown, a hundredth is a guess for the search, and certifies nothing.
-    errors = torch.where(bounds.isfinite(), bounds.to(sizes), 0.01 * sizes)
+    errors = torch.where(bounds.isfinite(), bounds.to(sizes), unknown_error * sizes)
     rules = InversionRules(search=SearchRules(descents=descents))
     trunk = trunk_of(view, layer, weights)
     inverse = invert(trunk, features.to(view.device), _box(view), context, errors=errors.to(view.device), rules=rules)

@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from exhume.attacks.gates.certificate import Certificate, Doubt
+from exhume.attacks.gates.input_range import is_inside_range
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.rules import CertificateRules
 from exhume.clues.first_layer import FirstLayer
@@ -43,3 +44,15 @@ def doubt_features(
     # The precision is a fiftieth of a typical feature, so this is the slack of pixels as well.
     slack = rules.range_slack / 0.02 * rules.precision
     return certificate.with_doubt(Doubt.FEATURES, (inputs < -slack).any(dim=1).cpu())
+
+
+def is_plausible(
+    view: AttackerView, layer: FirstLayer, inputs: Float[Tensor, "row value"], rules: CertificateRules
+) -> Bool[Tensor, " row"]:
+    """Return which inputs of a layer lie inside their range: that of pixels, or that of features after a ReLU."""
+    if layer.reads_input:
+        return is_inside_range(view, inputs, rules)
+    if not are_non_negative(view, layer.name, layer.evidence.after):
+        return torch.ones(len(inputs), dtype=torch.bool, device=inputs.device)
+    slack = rules.range_slack / 0.02 * rules.precision * inputs.abs().amax(dim=1, keepdim=True)
+    return (inputs >= -slack).all(dim=1)

@@ -11,10 +11,11 @@ from exhume.attacks.gates.certificate import Doubt, certify
 from exhume.attacks.gates.check import check_rows
 from exhume.attacks.gates.compression import compress_values
 from exhume.attacks.gates.explaining import explanations
-from exhume.attacks.gates.features import doubt_features, in_units_of_features
+from exhume.attacks.gates.features import doubt_features, in_units_of_features, is_plausible
 from exhume.attacks.gates.input_range import fit_scale, is_inside_range
 from exhume.attacks.gates.problem import RowProblem, pose_problem
 from exhume.attacks.gates.rounds import RowSearch
+from exhume.attacks.gates.shared_part import SAME_INPUT, SEPARATED, add_candidates, read_out_linearly, separate_inputs
 from exhume.attacks.gates.significance import log_p_generic
 from exhume.clues.clues import clues_of
 from exhume.clues.first_layer import backward_signals
@@ -94,11 +95,32 @@ class GateCertificate(Attack):
                 saved.save(*search.pack())
         context.progress("recover", len(search.found), problem.rank, "certify")
         found = self._result(view, subspace, problem, search)
-        return (
-            found
-            if subspace.layer.reads_input
-            else invert_features(view, subspace.layer.name, evidence.after, found, context, descents=self.descents)
+        found = self._add_separated(view, subspace, problem, found)
+        if subspace.layer.reads_input:
+            return found
+        guess = 1e-3 if problem.gates_are_exact else 1e-2
+        return invert_features(
+            view, subspace.layer.name, evidence.after, found, context, descents=self.descents, unknown_error=guess
         )
+
+    def _add_separated(
+        self, view: AttackerView, subspace: InputSubspace, problem: RowProblem, found: Reconstruction
+    ) -> Reconstruction:
+        """Add inputs that units with few participants determine, without certificates, where some are missing."""
+        layer = subspace.layer
+        is_wanted = problem.gates_are_exact and layer.has_bias and not layer.evidence.others
+        if not is_wanted or int(found.certified.sum()) >= problem.rank:
+            return found
+        readout = read_out_linearly(problem.signals[-1], len(layer.after), layer.after)
+        if readout is None:
+            return found
+        inputs = separate_inputs(subspace, readout)
+        inputs = inputs[is_plausible(view, layer, inputs, problem.certificate)].float().cpu()
+        inputs = view.to_pixels(inputs.to(view.device)).cpu() if layer.reads_input else inputs
+        flat, known = inputs.flatten(1), found.inputs.cpu().flatten(1)
+        if len(known):
+            inputs = inputs[(torch.cdist(flat, known) > SAME_INPUT * flat.norm(dim=1, keepdim=True)).all(dim=1)]
+        return add_candidates(found.cpu(), inputs, SEPARATED)
 
     def _result(
         self, view: AttackerView, subspace: InputSubspace, problem: RowProblem, search: RowSearch
