@@ -206,7 +206,8 @@ def _noise(layer: FirstLayer) -> float:
     """Return the standard deviation of rounding in an entry of the gradient."""
     if layer.evidence.kind == "gradient":
         return layer.rounding
-    return layer.precision * float(layer.before.square().mean().sqrt())
+    kinds = {weight.dtype for weight in layer.evidence.measured.values() if weight.is_floating_point()}
+    return max(torch.finfo(kind).eps for kind in kinds) * float(layer.before.square().mean().sqrt())
 
 
 def _guess_labels(
