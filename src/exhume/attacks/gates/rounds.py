@@ -2,8 +2,8 @@
 
 A round makes candidate rows of inputs, from the units that each most certainly left off
 (:mod:`exhume.attacks.gates.rows`). The inputs are changes of single units and random ones, or inputs that together
-explain all of the evidence, whichever found more when they were last used. Candidates that chance does not explain join
-a pool, and the heaviest basis of the pool is what is found (:mod:`exhume.attacks.gates.pool`). Once the basis is
+explain all of the evidence, whichever found more for its cost when last used. Candidates that chance does not explain
+join a pool, and the heaviest basis of the pool is what is found (:mod:`exhume.attacks.gates.pool`). Once the basis is
 complete, the inputs that all rows imply together propose better rows, and the rows that fit together best are chosen
 (:mod:`exhume.attacks.gates.exchange`).
 """
@@ -35,6 +35,11 @@ BY_SILENCE, BY_EXPLAINING, BY_TOGETHER = 0, 1, 2
 """The ways to make rows; the last needs a complete set."""
 COMPLETE_PATIENCE = 3
 """Number of rounds without anything better after which a complete set is left as it is."""
+MOST_ASKED = 5
+"""Number of times that inputs are asked for that explain the evidence, each at twice the cost of the one before."""
+SURELY_GUESSED, MOST_GUESSED = 2, 5
+"""Number of missing rows up to which they are guessed: at once, and when rounds find nothing new. A wrong guess spoils
+the inputs of all rows."""
 UNTRIED = 10**9
 """Initial gain of an untried way; large, so that each is tried once."""
 
@@ -76,7 +81,7 @@ class RowSearch:
     is_settled: bool = False
     """Whether all rows are found and none may be mixed into another."""
     gains: list[int] = field(default_factory=lambda: [UNTRIED, UNTRIED, UNTRIED])
-    """Number of new rows of each way when it was last used."""
+    """Number of new rows of each way when it was last used, for the cost of an ordinary round."""
     used: list[int] = field(default_factory=lambda: [0, 0, 0])
     """The round in which each way was last used."""
 
@@ -96,8 +101,10 @@ class RowSearch:
 
     def _ways(self) -> list[int]:
         """Return the ways that apply: a complete set explains the evidence better than other inputs would."""
-        second = [BY_TOGETHER] if self.is_complete else [BY_EXPLAINING] * (self.explain is not None)
-        return [BY_SILENCE, *second]
+        if self.is_complete:
+            return [BY_SILENCE, BY_TOGETHER]
+        can_explain = self.explain is not None and self.asked < MOST_ASKED
+        return [BY_SILENCE, BY_EXPLAINING] if can_explain else [BY_SILENCE]
 
     def run_round(self) -> None:
         """Make rows in the way that found most when it was last used, and choose again among all."""
@@ -113,7 +120,8 @@ class RowSearch:
         self.trusted = self.found[self._unmixed(self.found)]
         self.is_settled = len(self.trusted) == self.problem.rank
         gain = max(len(self.found) - before, 0) + max(len(self.trusted) - trusted, 0)
-        self.gains[way], self.used[way] = gain, self.rounds + 1
+        cost = 2 ** (self.asked - 1) if way == BY_EXPLAINING else 1
+        self.gains[way], self.used[way] = gain // cost, self.rounds + 1
         if self.is_complete and not was_complete:
             self.gains[:] = [0, 0, UNTRIED]  # what an incomplete set gained says nothing about a complete one
         self.idle = 0 if gain or self.score > score else self.idle + 1
@@ -124,7 +132,8 @@ class RowSearch:
         before, self.found = len(self.found), heaviest_basis(self.problem, self.pool)
         missing = self.problem.rank - len(self.found)
         has_stalled = len(self.found) == before
-        if 0 < missing <= 2 or (has_stalled and self.idle and missing <= self.problem.rank // 4):
+        most = min(self.problem.rank // 4, MOST_GUESSED) if has_stalled and self.idle else SURELY_GUESSED
+        if 0 < missing <= most:
             self._guess_missing()
         if self.is_complete:
             self.score = max(joint_score(self.problem, self.found), -sys.float_info.max)
