@@ -12,6 +12,7 @@ from scipy.stats import poisson
 from exhume.attacks.gates.certificate import Certificate, Doubt, doubt_sums, doubt_values
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.sums import (
+    MISJUDGED,
     UNEXPLAINED,
     UNFORESEEN,
     OffUnits,
@@ -226,7 +227,14 @@ class TestGates:
         firing = torch.full((12, 100), UNFORESEEN)
         units = off_units((torch.arange(100) < 3).expand(12, -1), firing)
         assert float(log_p_one(units).min()) > math.log(RATE / 12)
-        assert float(log_p_one(units.pool(torch.ones(12, dtype=torch.bool)))) < math.log(RATE)
+        together = units.pool(torch.ones(12, dtype=torch.bool))
+        assert float(log_p_one(together)) < float(log_p_one(together, MISJUDGED)) < math.log(RATE)
+
+    def test_a_law_that_is_slightly_off_refutes_no_row(self):
+        # Measured in a federated round: of 8 122 units, 491 fired where 320 were expected.
+        firing = torch.full((1, 8122), 320 / 8122)
+        units = off_units((torch.arange(8122) < 491)[None], firing)
+        assert float(log_p_one(units)) < math.log(RATE) < float(log_p_one(units, MISJUDGED))
 
     def test_small_variation_of_inputs_is_noticed(self):
         problem, rows, inputs = solved("training")

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from exhume.attacks.gates.check import CheckedRows
 from exhume.attacks.gates.problem import RowProblem
-from exhume.attacks.gates.sums import UNEXPLAINED, explain_rows, log_odds_one, log_p_one, measure_off_units
+from exhume.attacks.gates.sums import MISJUDGED, UNEXPLAINED, explain_rows, log_odds_one, log_p_one, measure_off_units
 from exhume.attacks.gates.zeros import find_zeros, zero_width
 from exhume.core.chance import bound_log_tail
 
@@ -148,13 +148,14 @@ def doubt_sums(
 ) -> Certificate:
     """Add the doubt that a row is a sum of rows: refuted as that of one input, or not refuted as a sum.
 
-    What no row refutes alone, all rows without a doubt may refute together.
+    What no row refutes alone, all rows without a doubt may refute together; a small error of the law does not.
     """
     units, limit = measure_off_units(problem, rows, inputs), math.log(error_rate / len(rows))
     is_one, is_no_sum = log_p_one(units) > limit, log_odds_one(units) > -limit
     certificate = certificate.with_doubt(Doubt.SUM, ~is_one | (~is_no_sum & (len(rows) > 1)))
     others = certificate.is_certified
-    is_refuted = bool(others.any()) and float(log_p_one(units.pool(others.to(rows.device)))) < math.log(error_rate)
+    together = units.pool(others.to(rows.device))
+    is_refuted = bool(others.any()) and float(log_p_one(together, MISJUDGED)) < math.log(error_rate)
     return certificate.with_doubt(Doubt.VARIED, others & is_refuted)
 
 

@@ -35,6 +35,9 @@ rows of 48 small trainings and 20 with lively gates; half of it refutes 17 of 32
 double no longer refutes all known sums."""
 UNFORESEEN = 1e-3
 """Probability that a unit fired for a reason that its distance does not explain."""
+MISJUDGED = 2.0
+"""Factor by which this law may misjudge how many units fire in all rows together. Measured: up to 1.6 in true rows of
+federated rounds on CIFAR-10, and 5.6 where inputs were varied between steps."""
 LEAST_MOVEMENT = 0.1
 """Least distance that a unit is taken to have covered, in medians of all units: some return to where they began."""
 PARTNERS = 128
@@ -154,8 +157,10 @@ def _mixing(before: Float[Tensor, "row unit"], after: Float[Tensor, "row unit"])
     return mixing.clamp(0.02, 0.9)
 
 
-def log_p_one(units: OffUnits) -> Float[Tensor, " row"]:
+def log_p_one(units: OffUnits, misjudged: float = 1.0) -> Float[Tensor, " row"]:
     """Return the log probability that as many units fired in mid-training as each row says, if it is that of one input.
+
+    ``misjudged`` times as many units may fire as expected.
 
     Units are counted from the farthest on, up to the distance at which their number surprises most; the union bound
     accounts for the choice.
@@ -163,7 +168,7 @@ def log_p_one(units: OffUnits) -> Float[Tensor, " row"]:
     order = units.firing.masked_fill(~units.is_off, torch.inf).argsort(dim=1)
     is_off = units.is_off.gather(1, order)
     fired = (units.is_nonzero.gather(1, order) & is_off).cumsum(dim=1)
-    expected = (units.firing.gather(1, order) * is_off).cumsum(dim=1)
+    expected = misjudged * (units.firing.gather(1, order) * is_off).cumsum(dim=1)
     tails = poisson.logsf(fired.cpu().numpy() - 1, expected.clamp(min=1e-300).cpu().numpy())
     lowest = torch.as_tensor(tails, dtype=torch.float64).amin(dim=1) if tails.shape[1] else torch.zeros(len(order))
     return (lowest + units.is_off.sum(dim=1).clamp(min=1).double().log().cpu()).clamp(max=0.0)
