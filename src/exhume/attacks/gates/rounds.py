@@ -97,7 +97,13 @@ class RowSearch:
 
     def is_finished(self, patience: int) -> bool:
         """Return whether nothing is left to find, or no way finds anything new."""
-        return self.is_settled or self.idle >= (COMPLETE_PATIENCE if self.is_complete else patience)
+        is_done = self.is_complete and not self._has_guesses()
+        return self.is_settled or self.idle >= (min(COMPLETE_PATIENCE, patience) if is_done else patience)
+
+    def _has_guesses(self) -> bool:
+        """Return whether some rows are guesses, which chance may explain."""
+        nearest = (self.found @ self.pool.T).abs().amax(dim=1) if len(self.pool) else self.found.new_zeros(1)
+        return bool((nearest < self.problem.search.same_cosine).any())
 
     def _ways(self) -> list[int]:
         """Return the ways that apply: a complete set explains the evidence better than other inputs would."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from exhume.attacks.gates.halfspaces import weighted_gram
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.silence import rank_silence
-from exhume.attacks.gates.zeros import count_evidence, find_zeros
+from exhume.attacks.gates.zeros import count_evidence, zero_width
 from exhume.core.suppression import suppress_neighbours
 
 NUMBERS_AT_ONCE = 2**25
@@ -24,6 +24,10 @@ WIDTHS = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 1e-4, 1e-5, 1e-6, 1e-7)
 state of an optimiser, units that fired long ago leave residuals of any size: with the last width 1e-4, none of 40 rows
 of faces after AdamW is found to a cosine of 1 - 1e-10, and with 1e-7, 25 are (from inputs that are off by a fifth of
 their distance to the mean)."""
+NEARLY_ZERO = 10.0
+"""Size up to which entries have a say when a row is polished, in widths of a zero. With 1, a row that is off by 1e-5
+keeps its errors where they exceed the noise: of the rows of a head trained above frozen convolutions all 40 may then be
+mixed, and with 10 none."""
 SHARPENING = (3e-3, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
 """The same widths for rows that are nearly right."""
 
@@ -98,8 +102,9 @@ def polish(problem: RowProblem, rows: Float[Tensor, "row rank"], rounds: int = 2
     With equal weights, zeros that are only nearly zero spoil rows that are known better: after AdamW, 8 of 32.
     """
     for _ in range(rounds if len(rows) else 0):
-        zeros, size = find_zeros(problem, rows).to(rows), problem.normalise(rows).square()
-        weights = zeros / (size + problem.noise_width(rows)[:, None].square())
+        size = problem.normalise(rows).abs()
+        zeros = problem.informative * (size <= NEARLY_ZERO * zero_width(problem, rows))
+        weights = zeros / (size + problem.noise_width(rows)[:, None]).square()
         rows = _towards_lowest(weighted_gram(problem.rows, weights), rows, iterations=4)
     return rows
 
