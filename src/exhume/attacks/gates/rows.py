@@ -24,10 +24,10 @@ WIDTHS = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 1e-4, 1e-5, 1e-6, 1e-7)
 state of an optimiser, units that fired long ago leave residuals of any size: with the last width 1e-4, none of 40 rows
 of faces after AdamW is found to a cosine of 1 - 1e-10, and with 1e-7, 25 are (from inputs that are off by a fifth of
 their distance to the mean)."""
-NEARLY_ZERO = 10.0
+NEARLY_ZERO = 5.0
 """Size up to which entries have a say when a row is polished, in widths of a zero. With 1, a row that is off by 1e-5
 keeps its errors where they exceed the noise: of the rows of a head trained above frozen convolutions all 40 may then be
-mixed, and with 10 none."""
+mixed, and with 5 none."""
 SHARPENING = (3e-3, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
 """The same widths for rows that are nearly right."""
 
