@@ -22,6 +22,7 @@ from exhume.attacks import Attack, GateCertificate, WeightDifference
 CASES = {
     "mnist-20": ("mnist", "odd-even", 20, 512),
     "mnist-50": ("mnist", "odd-even", 50, 512),
+    "mnist-60-crowded": ("mnist", "odd-even", 60, 256),
     "mnist-100": ("mnist", "odd-even", 100, 1024),
     "mnist-200": ("mnist", "odd-even", 200, 1024),
     "mnist-500": ("mnist", "odd-even", 500, 4096),

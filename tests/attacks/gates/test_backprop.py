@@ -16,8 +16,7 @@ def test_a_gradient_is_explained_by_its_inputs_and_a_mixture_is_not():
     data = draw(size=10)
     view = gradient_view(data, MLP(width=128))
     problem, inputs = problem_of(view), with_constant(view, data.train.inputs)
-    rows = (torch.linalg.pinv(inputs.T) @ problem.change @ problem.rows) @ problem.rows.T
-    rows = rows / rows.norm(dim=1, keepdim=True)
+    rows = true_rows(view, data.train.inputs)
     assert problem.is_local
     shares = explained_share(problem, rows, inputs @ problem.basis)
     assert float(shares.min()) > 1 - 1e-6
@@ -45,9 +44,7 @@ def test_the_share_against_a_slow_twin():
 def test_rows_that_backprop_explains_weigh_more():
     data = draw(size=10)
     view = gradient_view(data, MLP(width=256))
-    problem, inputs = problem_of(view), with_constant(view, data.train.inputs)
-    rows = (torch.linalg.pinv(inputs.T) @ problem.change @ problem.rows) @ problem.rows.T
-    rows = rows / rows.norm(dim=1, keepdim=True)
+    problem, rows = problem_of(view), true_rows(view, data.train.inputs)
     pool, weights = add_to_pool(problem, rows[:0], rows.new_zeros(0), rows, -1.0)
     assert float(cosines(pool, rows).amax(dim=0).min()) > 1 - 1e-6
     blind, more = add_to_pool(_far_apart(problem), rows[:0], rows.new_zeros(0), rows, -1.0)
