@@ -9,7 +9,7 @@ from exhume.inversion.invert import InversionRules, Preimage, invert
 from exhume.inversion.search import SearchRules
 from tests.inversion.trunks import BOX, draw_images, function_of, plain, pooled, residual
 
-QUICK = InversionRules(search=SearchRules(first_steps=80, steps=120, reheated_steps=60, descents=6))
+QUICK = InversionRules(search=SearchRules(first_steps=80, reheated_steps=60, mixing_steps=40, descents=6))
 
 
 @pytest.mark.parametrize("build", [plain, pooled, residual], ids=lambda build: build.__name__)

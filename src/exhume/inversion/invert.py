@@ -12,7 +12,7 @@ from exhume.core.run_context import OutOfTime, RunContext
 from exhume.core.settings import settings
 from exhume.inversion.conditioning import DirectSteps, Footprints, examine, find_footprints, jacobian
 from exhume.inversion.gauss_newton import InputBox, MatrixFreeSteps, Trunk
-from exhume.inversion.search import InverseSearch, SearchRules
+from exhume.inversion.search import InverseSearch, SearchRules, locate_by_probes
 
 
 class Preimage(StrEnum):
@@ -108,6 +108,7 @@ def invert(
         generator=context.generator,
         rules=rules.search,
         take_step=MatrixFreeSteps(trunk, rules.iterations) if footprints is None else DirectSteps(trunk, footprints),
+        locate=locate_by_probes(trunk) if footprints is None else footprints.locate,
         inputs=middle.double().expand(count, *middle.shape).clone(),
         residuals=torch.full((count,), torch.inf).to(wanted),
     )
