@@ -85,7 +85,8 @@ def smooth_max_pool(
     ]
     # A third faster than torch.logsumexp, which reduces a dimension of four values.
     largest = functools.reduce(torch.maximum, shifted).detach()
-    return (largest + sum((each - largest).exp() for each in shifted).log()) * width
+    total = functools.reduce(torch.add, [(each - largest).exp() for each in shifted])
+    return (largest + total.log()) * width
 
 
 def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
