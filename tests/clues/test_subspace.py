@@ -19,6 +19,7 @@ from tests.attacks.gates.victims import (
     build_seeded,
     draw,
     train_by_plain_loop,
+    true_rows,
     view_of,
     with_constant,
     with_final,
@@ -75,6 +76,23 @@ def test_rows_and_basis_rebuild_the_change():
     identity = torch.eye(12, dtype=torch.float64)
     torch.testing.assert_close(subspace.basis.T @ subspace.basis, identity)
     torch.testing.assert_close(subspace.rows @ subspace.rows.T, identity)
+
+
+@pytest.mark.parametrize("count", [0, 5, 11])
+def test_known_rows_leave_the_inputs_of_the_others(count):
+    data = draw(size=12)
+    view = view_of(data)
+    subspace = clues_of(view).require_subspace()
+    rest = subspace.without(true_rows(view, data.train.inputs)[:count])
+    inputs = with_constant(view, data.train.inputs)
+    inside = (inputs @ rest.subspace.basis).norm(dim=1) / inputs.norm(dim=1)
+    assert rest.subspace.rank == 12 - count
+    assert float(inside[count:].min()) > 1 - 1e-4
+    assert count == 0 or float(inside[:count].min()) < 1 - 1e-3
+    change = rest.subspace.layer.change
+    left = change - change @ rest.known.T @ rest.known
+    rebuilt = (rest.subspace.basis * rest.subspace.strengths) @ rest.subspace.rows
+    assert float((rebuilt - left).abs().max()) < 20 * subspace.noise
 
 
 def test_the_subspace_is_described_by_json_values():

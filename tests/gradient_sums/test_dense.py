@@ -1,5 +1,7 @@
 """Closed-form gradient sums against autograd, torch.func, finite differences, and runs computed one by one."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -61,13 +63,16 @@ def test_value_and_gradients_are_those_of_torch_func(architecture, sharpness):
     points=st.integers(1, 3),
     outputs=st.integers(1, 3),
     depth=st.integers(0, 3),
+    known=st.integers(0, 3),
     seed=st.integers(0, 99),
 )
-def test_gradients_are_those_of_finite_differences(candidates, points, outputs, depth, seed):
+def test_gradients_are_those_of_finite_differences(candidates, points, outputs, depth, known, seed):
     view = view_of(build(outputs=outputs, width=5, depth=depth, seed=seed))
     inputs, duals = inputs_and_duals(candidates, points, outputs, seed)
     sums = gradient_sums(view, [view.initial, view.final, view.initial][:points], DOUBLE)
     target = tuple(view.final[name] - view.initial[name] for name in sums.names)
+    if known and depth:
+        sums = replace(sums, known=torch.linalg.qr(random(5, known, seed=seed)).Q.T)
     _, to_inputs, to_duals = sums.squared_residual(target, inputs, duals, beta(3.0))
     for variable, gradient, rest in ((inputs, to_inputs, duals), (duals, to_duals, inputs)):
         direction = random(*variable.shape, seed=seed)

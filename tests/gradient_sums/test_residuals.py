@@ -104,3 +104,18 @@ def test_compact_keeps_a_low_rank_change_and_drops_the_rounding_of_weights():
 )
 def test_compact_leaves_other_matrices_alone(matrix, rows):
     assert compact(matrix, rows) is matrix
+
+
+def test_known_effects_are_no_part_of_the_residual():
+    signals, inputs, target = random(1, FEW, 20), random(1, FEW, 25, seed=1), random(20, 25, seed=2)
+    known = torch.linalg.qr(random(20, 3, seed=3)).Q.T
+    moved = target + known.T @ random(3, 25, seed=4)
+    without = torch.eye(20, dtype=DOUBLE) - known.T @ known
+    found = layer_residual(signals, inputs, 1.0, target, DOUBLE, None, known)
+    for other in (
+        layer_residual(signals, inputs, 1.0, moved, DOUBLE, None, known),
+        slow(signals @ without, inputs, 1.0, without @ target),
+    ):
+        torch.testing.assert_close(found.square, other[0], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(found.forward, inputs @ (without @ (signals[0].T @ inputs[0] - target)).T)
+    torch.testing.assert_close(found.backward, signals @ without @ (signals[0].T @ inputs[0] - target))

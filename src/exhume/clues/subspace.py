@@ -9,6 +9,7 @@ against this. Weight decay multiplies the initial weights by one unknown factor,
 import functools
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -52,6 +53,15 @@ PENCIL_SIZE = 320
 """Size of the compressed eigenvalue problem for the weight-decay factor; enough for half as many inputs."""
 
 
+class Rest(NamedTuple):
+    """What known effects leave of a layer's change."""
+
+    subspace: "InputSubspace"
+    """The subspace of the other inputs."""
+    known: Float[Tensor, "row unit"]
+    """The span of the known effects; orthonormal."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class InputSubspace:
     """The subspace of the inputs, and how certain its dimension is."""
@@ -69,6 +79,14 @@ class InputSubspace:
     spectrum: Float[Tensor, " singular"]
     """All singular values."""
     layer: FirstLayer
+
+    def without(self, rows: Float[Tensor, "row rank"]) -> "Rest":
+        """Return what the effects of some inputs leave, given as independent combinations of :attr:`rows`."""
+        left, strengths, right = split_off(self.strengths, rows)
+        others = replace(
+            self, rank=len(strengths), basis=self.basis @ left, strengths=strengths, rows=right @ self.rows
+        )
+        return Rest(others, torch.linalg.qr(rows.T).Q.T @ self.rows)
 
     @property
     def gap(self) -> float:
@@ -136,6 +154,21 @@ class InputSubspace:
             "layer": self.layer.name,
             "evidence": self.layer.evidence.kind,
         }
+
+
+def split_off(
+    strengths: Float[Tensor, " rank"], rows: Float[Tensor, "row rank"]
+) -> tuple[Float[Tensor, "rank free"], Float[Tensor, " free"], Float[Tensor, "free rank"]]:
+    """Return the singular vectors and values of what known rows leave of a change with the given singular values.
+
+    With the projector ``P`` on the rows, ``Z (I − P)`` contains no input that has one of them, and its column space is
+    spanned by the inputs of all others.
+    """
+    known = torch.linalg.qr(rows.T).Q
+    remaining = strengths[:, None] * (torch.eye(len(strengths)).to(known) - known @ known.T)
+    left, values, right = torch.linalg.svd(remaining)
+    free = len(strengths) - len(rows)
+    return left[:, :free], values[:free], right[:free]
 
 
 def find_subspace(layer: FirstLayer) -> InputSubspace:

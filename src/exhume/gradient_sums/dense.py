@@ -20,6 +20,7 @@ from exhume.gradient_sums.residuals import (
     apply_matrix,
     compact,
     layer_residual,
+    leave_out,
     sum_outer_products,
 )
 from exhume.models.structure import DenseStack
@@ -41,6 +42,9 @@ class DenseSums(GradientSums):
     scales: tuple[float, ...]
     """The factor by which each layer multiplies its weights; ``weights`` include it."""
     activation: Activation
+    known: Float[Tensor, "row unit"] | None = None
+    """Orthonormal effects of known inputs on the first layer. Squared residuals are then of what these leave of the
+    first layer's sum, and of no other parameter."""
 
     @classmethod
     def at(
@@ -67,6 +71,11 @@ class DenseSums(GradientSums):
             (scale,) if bias is None else (scale, 1.0) for scale, bias in zip(self.scales, self.biases, strict=True)
         )
         return tuple(factor for pair in pairs for factor in pair)
+
+    @property
+    def names_of_first(self) -> tuple[str, ...]:
+        """The parameters of the first layer."""
+        return self.names[: 1 if self.biases[0] is None else 2]
 
     def unscaled(self) -> "DenseSums":
         """Return the sums of gradients by weights as they are used, after multiplication by their scales."""
@@ -150,17 +159,20 @@ class DenseSums(GradientSums):
         factors: Sequence[float] | None = None,
     ) -> tuple[Float[Tensor, "*run"], Inputs, Duals]:
         """Return ``‖target − sums‖²`` and its gradients; parameters with factor zero cost nothing."""
+        if self.known is not None:
+            factors = [float(name in self.names_of_first) for name in self.names]
         passes = _Passes.through(self, inputs, duals, sharpness)
         remaining = iter(zip(target, (1.0,) * len(target) if factors is None else factors, strict=True))
         squares: list[Tensor] = []
         applied: list[_Applied] = []
         for layer, ((signals, layer_inputs), bias) in enumerate(zip(passes.layers, self.biases, strict=True)):
             own = _Applied()
+            known = self.known if layer == 0 else None
             wanted, factor = next(remaining)
             if factor != 0:
                 of_layer = metric if layer == 0 else None
                 residual = layer_residual(
-                    signals, layer_inputs, factor * passes.gain, wanted, self._factor_dtype, of_layer
+                    signals, layer_inputs, factor * passes.gain, wanted, self._factor_dtype, of_layer, known
                 )
                 squares.append(residual.square)
                 own = _Applied(_scale(factor, residual.forward), _scale(factor, residual.backward))
@@ -168,7 +180,7 @@ class DenseSums(GradientSums):
                 wanted, factor = next(remaining)
                 assert isinstance(wanted, Tensor)
                 if factor != 0:
-                    offset = factor * signals.sum((0, -2)) - wanted
+                    offset = leave_out(known, factor * signals.sum((0, -2)) - wanted)
                     squares.append(offset.square().sum(-1))
                     own = replace(own, offset=factor * offset)
             applied.append(own)

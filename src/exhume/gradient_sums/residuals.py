@@ -99,20 +99,27 @@ def layer_residual(
     target: Target,
     factor_dtype: torch.dtype,
     metric: Float[Tensor, "... in in"] | None = None,
+    known: Float[Tensor, "row out"] | None = None,
 ) -> Residual:
     """Return the residual of ``gain·signalsᵀ·inputs``, summed over points and candidates, in the cheaper of two ways.
 
     A symmetric ``metric`` weights the directions of the layer's inputs: the residual ``R`` then has the squared norm
-    ``⟨R, R·metric⟩`` and is applied as ``R·metric``. Factors of products are rounded to ``factor_dtype``.
+    ``⟨R, R·metric⟩`` and is applied as ``R·metric``. What orthonormal ``known`` rows span is no part of the residual.
+    Factors of products are rounded to ``factor_dtype``.
     """
     rows, out, into = inputs.shape[0] * inputs.shape[-2], signals.shape[-1], inputs.shape[-1]
     rank = target.left.shape[1] if isinstance(target, LowRank) else None
-    if metric is None and _is_cheaper_by_grams(rows, out, into, rank=rank):
+    if metric is None and known is None and _is_cheaper_by_grams(rows, out, into, rank=rank):
         return _residual_by_grams(signals, inputs, gain, target, factor_dtype)
     matrix = target.to_matrix() if isinstance(target, LowRank) else target
-    residual = sum_outer_products(signals, inputs, gain, factor_dtype) - matrix
+    residual = leave_out(known, sum_outer_products(signals, inputs, gain, factor_dtype) - matrix)
     weighted = residual if metric is None else residual @ metric
     return Residual(_inner_product(residual, weighted), *apply_matrix(signals, inputs, weighted, factor_dtype))
+
+
+def leave_out(known: Float[Tensor, "row out"] | None, residual: Tensor) -> Tensor:
+    """Return a residual, of a matrix or a vector, without its part in the span of orthonormal ``known`` rows."""
+    return residual if known is None else residual - known.mT @ (known @ residual)
 
 
 def _inner_product(one: Tensor, other: Tensor) -> Tensor:

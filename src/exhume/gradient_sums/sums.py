@@ -11,7 +11,7 @@ from exhume.gradient_sums.dense import DenseSums
 from exhume.gradient_sums.interface import Duals, GradientSums, Inputs, Pullback, Sharpness, Sums, Targets, scale_each
 from exhume.gradient_sums.module import ModuleSums
 from exhume.gradient_sums.smooth_relu import GatedReLU, SmoothReLU
-from exhume.models.structure import dense_stack
+from exhume.models.structure import DenseStack, dense_stack
 from exhume.records import AttackerView, Weights
 
 
@@ -22,10 +22,16 @@ def gradient_sums(
 
     With ``gates_only`` a sharpness smooths the gates of backpropagation only; the values of ReLUs stay exact.
     """
-    stack = dense_stack(view.model)
-    if stack is not None and stack.input_size == view.input_size:
+    stack = stack_of(view)
+    if stack is not None:
         return DenseSums.at(stack, points, dtype, gates_only=gates_only)
     return ModuleSums.at(view, points, dtype, GatedReLU if gates_only else SmoothReLU)
+
+
+def stack_of(view: AttackerView) -> DenseStack | None:
+    """Return the dense stack that a view's model is; None where it is none, and sums are not in closed form."""
+    stack = dense_stack(view.model)
+    return stack if stack is not None and stack.input_size == view.input_size else None
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ class GateCertificate(Attack):
             generator=context.generator,
             starts=self.starts,
             error_rate=self.error_rate,
-            explain=explanations(view, subspace.layer, columns @ compressed.basis, self.warm_start, context),
+            explain=explanations(view, subspace, columns @ compressed.basis, self.warm_start, context),
         )
         about = {"attack": repr(self), "seed": context.generator.initial_seed()}
         saved = context.saved("row search", about, problem.rows, problem.basis)

@@ -7,22 +7,15 @@ from torch import Tensor
 from exhume.attacks.gates.halfspaces import fit_halfspaces
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.zeros import find_zeros, off_probability, zero_width
+from exhume.clues.subspace import split_off
 
 
 def missing_directions(
     problem: RowProblem, rows: Float[Tensor, "row rank"]
 ) -> tuple[Float[Tensor, "value free"], Float[Tensor, " free"]]:
-    """Return the directions that only inputs of missing rows span, with their strengths.
-
-    ``Z (I − P)``, with ``P`` the projector on the found rows, contains no input whose row was found.
-    """
-    if len(rows) == 0:
-        return problem.basis, problem.strengths
-    found = torch.linalg.qr(rows.T).Q
-    remaining = problem.strengths[:, None] * (torch.eye(problem.rank).to(found) - found @ found.T)
-    left, strengths, _ = torch.linalg.svd(remaining)
-    free = problem.rank - len(rows)
-    return problem.basis @ left[:, :free], strengths[:free]
+    """Return the directions that only inputs of missing rows span, with their strengths."""
+    left, strengths, _ = split_off(problem.strengths, rows)
+    return problem.basis @ left, strengths
 
 
 def fit_inputs(

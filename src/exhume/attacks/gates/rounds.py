@@ -36,7 +36,7 @@ BY_SILENCE, BY_EXPLAINING, BY_TOGETHER = 0, 1, 2
 COMPLETE_PATIENCE = 3
 """Number of rounds without anything better after which a complete set is left as it is."""
 MOST_ASKED = 5
-"""Number of times that inputs are asked for that explain the evidence, each at twice the cost of the one before."""
+"""Number of times that inputs that explain the evidence may lead to no new row; each doubles the cost of the next."""
 SURELY_GUESSED, MOST_GUESSED = 2, 5
 """Number of missing rows up to which they are guessed: at once, and when rounds find nothing new. A wrong guess spoils
 the inputs of all rows."""
@@ -46,8 +46,8 @@ UNTRIED = 10**9
 
 Tick = Callable[[], None]
 """Called between steps; may raise to stop the work."""
-Explain = Callable[[int, Tick], Float[Tensor, "candidate rank"]]
-"""Returns inputs that together explain the evidence; the number says how often it was asked before."""
+Explain = Callable[[int, Float[Tensor, "row rank"], Tick], Float[Tensor, "candidate rank"]]
+"""Returns inputs that together explain what known rows leave of the evidence; the number says how often in vain."""
 
 
 def no_tick() -> None:
@@ -73,7 +73,7 @@ class RowSearch:
     """Number of consecutive rounds without a new row, or without a better choice of rows."""
     rounds: int = 0
     asked: int = 0
-    """Number of times that inputs were asked for that explain the evidence."""
+    """Number of times that inputs that explain the evidence led to no new row."""
     columns: int = 0
     """Number of units whose change has served as an input."""
     score: float = -sys.float_info.max
@@ -126,7 +126,8 @@ class RowSearch:
         self.trusted = self.found[self._unmixed(self.found)]
         self.is_settled = len(self.trusted) == self.problem.rank
         gain = max(len(self.found) - before, 0) + max(len(self.trusted) - trusted, 0)
-        cost = 2 ** (self.asked - 1) if way == BY_EXPLAINING else 1
+        cost = 2**self.asked if way == BY_EXPLAINING else 1
+        self.asked += way == BY_EXPLAINING and not gain
         self.gains[way], self.used[way] = gain // cost, self.rounds + 1
         if self.is_complete and not was_complete:
             self.gains[:] = [0, 0, UNTRIED]  # what an incomplete set gained says nothing about a complete one
@@ -144,10 +145,14 @@ class RowSearch:
         if self.is_complete:
             self.score = max(joint_score(self.problem, self.found), -sys.float_info.max)
 
+    def _known_rows(self) -> Tensor:
+        """Return the rows that are not searched any more; at first all that are found, later none that may be mixed."""
+        known = self.trusted if self.idle or self.is_complete else self.found
+        return known if len(known) < self.problem.rank else known[:0]
+
     def _open_directions(self) -> tuple[Tensor, Tensor]:
         """Return the directions in which inputs are searched: those of missing rows, later also those of mixtures."""
-        known = self.trusted if self.idle or self.is_complete else self.found
-        return missing_directions(self.problem, known if len(known) < self.problem.rank else known[:0])
+        return missing_directions(self.problem, self._known_rows())
 
     def _count(self, missing: int) -> int:
         wanted = max(self.problem.search.seeds, 3 * missing)
@@ -184,8 +189,7 @@ class RowSearch:
     def _rows_by_explaining(self) -> Tensor:
         """Find rows of inputs that together explain the evidence."""
         assert self.explain is not None
-        codes = self.explain(self.asked, self.tick)
-        self.asked += 1
+        codes = self.explain(self.asked, self._known_rows(), self.tick)
         return self._sparse(self._rows_of(codes))
 
     def _fit_again(self, rows: Tensor) -> Tensor:

@@ -11,7 +11,9 @@ from exhume.clues.evidence import Evidence, find_evidence
 from exhume.clues.search_space import SearchSpace
 from exhume.core.errors import ExhumeError
 from exhume.gradient_sums.coordinates import move_into_space
+from exhume.gradient_sums.dense import DenseSums
 from exhume.gradient_sums.natural_unit import natural_unit
+from exhume.gradient_sums.residuals import leave_out
 from exhume.gradient_sums.sums import gradient_sums
 from exhume.optimise.box import Box
 from exhume.optimise.sum_problem import Coordinates, SumProblem
@@ -44,13 +46,16 @@ class WeightChange(SumProblem):
         balance: float = 0.0,
         evidence: Evidence | None = None,
         kept: float | None = None,
+        known: Float[Tensor, "row unit"] | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> "WeightChange":
         """Pose the problem of a view, with gradients taken at ``points``.
 
         ``evidence`` is the sum of gradients to explain (None: the best that the view holds), and ``kept`` the multiple
         of its reference to take out of it: for a weight change, the fraction of the initial weights that decay left.
-        ``balance`` is the power of the first layer's metric, used where the space of its directions is known.
+        ``balance`` is the power of the first layer's metric, used where the space of its directions is known. With
+        ``known`` effects of inputs on the first layer of a dense stack, orthonormal, the candidates explain what these
+        leave of the first layer's change, and nothing else.
         """
         evidence = evidence or find_evidence(view)[0]
         sums = gradient_sums(view, points, dtype)
@@ -59,6 +64,14 @@ class WeightChange(SumProblem):
         target = [
             evidence.change(name, kept) / scale for name, scale in zip(sums.names, sums.parameter_scales, strict=True)
         ]
+        if known is not None:
+            assert isinstance(sums, DenseSums), "the effects of inputs are known in dense stacks only"
+            sums = replace(sums, known=known.to(dtype))
+            is_first = [name in sums.names_of_first for name in sums.names]
+            target = [
+                leave_out(known.to(one), one) if first else torch.zeros_like(one)
+                for one, first in zip(target, is_first, strict=True)
+            ]
         sums, target[0], metric = move_into_space(space, sums.unscaled(), target[0], balance)
         return cls(
             sums=sums,

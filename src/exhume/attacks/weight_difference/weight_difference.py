@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import torch
+from jaxtyping import Float
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
@@ -15,7 +16,7 @@ from exhume.clues.clues import Clues, clues_of
 from exhume.clues.evidence import Evidence, find_evidence
 from exhume.clues.first_layer import FirstLayer
 from exhume.clues.search_space import SearchSpace
-from exhume.clues.subspace import InputSubspace
+from exhume.clues.subspace import InputSubspace, Rest
 from exhume.core.errors import ExhumeError, Refusal
 from exhume.core.run_context import RunContext
 from exhume.core.settings import settings
@@ -158,8 +159,18 @@ class WeightDifference(Attack):
             self._draw_guesses(view, task, generator)
             for view, task, generator in zip(views, tasks, generators, strict=True)
         ]
-        search = Search(
-            stages=tasks[0].stages,
+        ends = self._search(tasks[0]).run([task.problems for task in tasks], starts, context)
+        return [self._result(view, task, *end) for view, task, end in zip(views, tasks, ends, strict=True)]
+
+    def explain_rest(self, view: AttackerView, rest: Rest, context: RunContext) -> Float[Tensor, "candidate value"]:
+        """Return inputs that explain what known effects leave of the first layer's change, in a dense stack."""
+        task = self._plan(view, rest)
+        (end,) = self._search(task).run([task.problems], [self._draw_guesses(view, task, context.generator)], context)
+        return end.problem.inputs(end.end.variables[0])
+
+    def _search(self, task: "_Plan") -> Search:
+        return Search(
+            stages=task.stages,
             learning_rate=self.learning_rate,
             decay=self.decay,
             tolerance=self.tolerance,
@@ -168,12 +179,13 @@ class WeightDifference(Attack):
             natural_unit=self.dual_unit == "natural",
             about=repr(self),
         )
-        ends = search.run([task.problems for task in tasks], starts, context)
-        return [self._result(view, task, *end) for view, task, end in zip(views, tasks, ends, strict=True)]
 
-    def _plan(self, view: AttackerView) -> "_Plan":
+    def _plan(self, view: AttackerView, rest: Rest | None = None) -> "_Plan":
         """Pose one problem per stage of the search."""
-        candidates, subspace = self._choose_space(view)
+        if rest is None:
+            candidates, subspace = self._choose_space(view)
+        else:
+            candidates, subspace = max(1, round(self.oversampling * rest.subspace.rank)), rest.subspace
         evidence = self._evidence(view) if subspace is None else subspace.layer.evidence
         stages = self._stages(view, evidence, subspace)
         dtype = dtype_of(self.precision)
@@ -189,6 +201,7 @@ class WeightDifference(Attack):
                 balance=self.balance,
                 evidence=evidence,
                 kept=None if subspace is None else subspace.layer.decay_factor,
+                known=None if rest is None else rest.known,
                 dtype=dtype,
             )
             for stage in stages
