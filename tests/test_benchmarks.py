@@ -64,7 +64,7 @@ NUMERICAL_ONLY = """
 import importlib.util, sys
 known, absent = importlib.util.find_spec, {"pooch", "jinja2", "pydantic"}
 importlib.util.find_spec = lambda name: None if name in absent - set(sys.modules) else known(name)
-import reproduce, strangers, gate_certificate, all, controls, near_duplicates, ablation
+import reproduce, strangers, gate_certificate, all, controls, near_duplicates, ablation, mixed
 import jinja2, pooch, pydantic
 assert not hasattr(pooch, "__file__") and not hasattr(pydantic, "__file__")
 assert [known(name).name for name in ("pooch", "jinja2", "pydantic")] == ["pooch", "jinja2", "pydantic"]
@@ -264,6 +264,22 @@ def test_controls_count_certificates_of_other_images_as_false(small, tmp_path, c
     controls.main(["--out", str(tmp_path), "--figure", str(tmp_path / "figure.png")])
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert "| ordinary | 1 |" in capsys.readouterr().out
+
+
+def test_mixed_victims_are_drawn_from_their_numbers_and_summed_up(monkeypatch, tmp_path, capsys):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import mixed
+
+    words = ["--out", str(tmp_path), "--sources", "digits", "--seconds", "5"]
+    mixed.main([*words, "--victims", "1"])
+    mixed.main([*words, "--victims", "2", "--resume"])
+    results = json.loads((tmp_path / "mixed.json").read_text())
+    assert [row["case"] for row in results["rows"]] == [mixed.draw_victim(number, ["digits"]) for number in (0, 1)]
+    lines = {line["victims"]: line for line in results["summary"]}
+    assert lines["all"]["number"] == 2
+    assert lines["all"]["exact"] == lines["training"]["exact"] + lines["gradient"]["exact"] > 0
+    assert lines["all"]["false"] == lines["all"]["exceptions"] == 0
+    assert "| gradient | 1 |" in capsys.readouterr().out
 
 
 def test_near_duplicates_differ_as_stated_and_are_told_apart(small):
