@@ -15,7 +15,7 @@ from exhume.attacks.gates.significance import (
     log_p_placement,
     log_p_zeros,
 )
-from exhume.attacks.gates.zeros import find_zeros, zero_width
+from exhume.attacks.gates.zeros import count_chance_zeros, find_zeros, zero_width
 from tests.attacks.gates.victims import (
     made_problem,
     problem_of,
@@ -54,14 +54,21 @@ def test_true_rows_are_no_generic_vectors_of_the_row_space():
 
 
 def test_zeros_beyond_the_forced_ones_against_the_exact_tail():
-    problem, rows, _ = solved_problem()
+    problem, rows, _ = solved_problem(width=64)
     size, width = problem.normalise(rows).abs(), zero_width(problem, rows)[:, 0]
     for index, bound in enumerate(log_p_zeros(problem, rows).tolist()):
         entries = size[index][problem.informative.bool()]
         zeros = int((entries <= width[index]).sum())
-        nearby = int(((entries > width[index]) & (entries <= 2 * width[index])).sum())
-        exact = binom.logsf(zeros - 15 - 1, problem.units - 15, (nearby + 1) / problem.units)
+        expected = float(count_chance_zeros(problem, rows[index : index + 1]))
+        exact = binom.logsf(zeros - 15 - 1, problem.units - 15, expected / problem.units)
         assert exact - 1e-9 <= bound <= exact + math.log(problem.units) + 2
+
+
+def test_in_a_narrow_layer_few_zeros_beyond_the_forced_ones_are_no_accident():
+    problem, rows, _ = solved_problem(width=4 * 16)
+    beyond = find_zeros(problem, rows).sum(dim=1) - (problem.rank - 1)
+    assert bool((beyond >= 4).any())
+    assert float(log_p_zeros(problem, rows)[beyond >= 4].max()) < LIMIT
 
 
 class TestPlacement:
@@ -117,7 +124,9 @@ class TestNull:
         for problem in (solved_problem().problem, dense):
             assert float(log_p_generic(problem, random_rows(problem, 1000)).min()) > -1.0
 
-    def test_as_many_zeros_as_can_be_forced_are_no_evidence(self, dense):
+    @pytest.mark.parametrize("width", [64, 256])
+    def test_as_many_zeros_as_can_be_forced_are_no_evidence(self, width):
+        dense = problem_of(random_change(width=width)[0])
         generator = torch.Generator().manual_seed(0)
         forced = torch.stack(
             [torch.randperm(dense.rows.shape[1], generator=generator)[: dense.rank - 1] for _ in range(1000)]

@@ -13,7 +13,7 @@ from scipy.special import gammaln, logsumexp
 from torch import Tensor
 
 from exhume.attacks.gates.problem import RowProblem
-from exhume.attacks.gates.zeros import classify_entries, zero_width
+from exhume.attacks.gates.zeros import classify_entries, count_chance_zeros, find_zeros
 from exhume.core.chance import bound_log_tail, log_choices
 
 
@@ -21,24 +21,22 @@ def log_p_generic(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float
     """Bound the log probability that a generic vector of the row space has as many zeros as each row.
 
     Any ``rank - 1`` zeros can be forced. Each further one is a coincidence, whose probability is estimated from the
-    entries just above the zeros. The union bound accounts for the choice of the forced ones.
+    small entries above the zeros. The union bound accounts for the choice of the forced ones.
     """
     forced = min(problem.rank - 1, problem.units)
-    return (log_p_zeros(problem, rows) + log_choices(problem.units, forced)).clamp(max=0.0)
+    return (log_p_zeros(problem, rows, is_strict=True) + log_choices(problem.units, forced)).clamp(max=0.0)
 
 
-def log_p_zeros(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float[Tensor, " row"]:
+def log_p_zeros(
+    problem: RowProblem, rows: Float[Tensor, "row rank"], *, is_strict: bool = False
+) -> Float[Tensor, " row"]:
     """Return the log probability that a vector with ``rank - 1`` forced zeros has as many zeros as each row.
 
-    How many zeros chance makes is counted just above them, and in a wider band where that tells more: a search leaves
-    few entries just above the zeros that it forces.
+    ``is_strict`` as in :func:`~exhume.attacks.gates.zeros.count_chance_zeros`.
     """
-    entries, width = classify_entries(problem, rows), zero_width(problem, rows)
-    band = (3 * width).clamp(min=problem.certificate.density_band)
-    zeros, nearby = entries.zero.sum(dim=1), entries.near_zero.sum(dim=1)
-    is_small = entries.nonzero & (problem.normalise(rows).abs() <= band) & problem.informative.bool()
-    wider = (is_small.sum(dim=1) + 1) * (width / (band - width))[:, 0]
-    chance = (torch.maximum(wider, nearby + 1.0).double() / problem.units).clamp(max=1 - 1e-9).cpu().numpy()
+    zeros = find_zeros(problem, rows).sum(dim=1)
+    expected = count_chance_zeros(problem, rows, is_strict=is_strict)
+    chance = (expected.double() / problem.units).clamp(max=1 - 1e-9).cpu().numpy()
     forced = min(problem.rank - 1, problem.units)
     beyond = (zeros - forced).clamp(min=0).double().cpu().numpy()
     return torch.as_tensor(bound_log_tail(beyond, max(problem.units - forced, 1), chance), dtype=torch.float64)

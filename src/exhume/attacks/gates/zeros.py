@@ -63,6 +63,22 @@ def count_evidence(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Floa
     return classify_entries(problem, rows).evidence.to(rows)
 
 
+def count_chance_zeros(
+    problem: RowProblem, rows: Float[Tensor, "row rank"], *, is_strict: bool = False
+) -> Float[Tensor, " row"]:
+    """Estimate how many entries of each row are zero by chance, from the density of small entries above the zeros.
+
+    The larger of two estimates: from a band as narrow as the zeros, and from a wide one, since a search leaves few
+    entries just above the zeros that it forces. With ``is_strict``, one more entry is taken to be in the narrow band.
+    In a layer of 40 units this is a chance of 1/40 per zero, where a wide band shows 1/10 000.
+    """
+    size, width = problem.normalise(rows).abs(), zero_width(problem, rows)
+    band = (3 * width).clamp(min=problem.certificate.density_band)
+    is_above = (size > width) & problem.informative.bool()
+    narrow, wide = ((is_above & (size <= end)).sum(dim=1).to(rows) for end in (2 * width, band))
+    return torch.maximum(narrow + is_strict, (wide + 1) * (width / (band - width))[:, 0])
+
+
 def off_probability(
     normalised: Float[Tensor, "candidate unit"], on: Float[Tensor, "candidate unit"] | float, width: Tensor
 ) -> Float[Tensor, "candidate unit"]:
