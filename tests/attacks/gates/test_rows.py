@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from exhume.attacks.gates import rows as rows_module
-from exhume.attacks.gates.rows import drop_repeats, polish, rows_of_inputs, sharpen
+from exhume.attacks.gates.rows import complement, drop_repeats, polish, rows_of_inputs, sharpen
 from exhume.attacks.gates.zeros import count_evidence, find_zeros
 from tests.attacks.gates.victims import cosines, made_problem, random_rows, solved_problem
 
@@ -54,6 +54,26 @@ class TestRowsOfInputs:
         monkeypatch.setattr(rows_module, "NUMBERS_AT_ONCE", 1)
         parts = rows_of_inputs(problem, inputs @ problem.basis, generator(), 3.0)
         assert float((whole * parts).sum(dim=1).abs().min()) > 1 - 1e-6
+
+    def test_outside_all_other_rows_a_row_is_found_from_worse_inputs(self):
+        problem, rows, inputs = solved_problem(width=4 * 16)
+        codes = inputs @ problem.basis
+        noise = random_rows(problem, len(codes)) * (codes - codes.mean(dim=0)).norm(dim=1, keepdim=True)
+        outside = torch.stack([complement(torch.cat([rows[:row], rows[row + 1 :]])) for row in range(len(rows))])
+        counts = []
+        for known in (None, outside):
+            found = rows_of_inputs(problem, codes + 0.1 * noise, generator(), 3.0, outside=known)
+            counts.append(int(((found * rows).sum(dim=1).abs() > 1 - 1e-6).sum()))
+        assert counts[1] > counts[0]
+
+    def test_known_rows_are_not_found_again(self):
+        problem, rows, inputs = made_problem()
+        outside = complement(rows[1:])
+        torch.testing.assert_close(outside.T @ outside, torch.eye(1, dtype=torch.float64))
+        assert float((rows[1:] @ outside).abs().max()) < 1e-9
+        found = rows_of_inputs(problem, inputs @ problem.basis, generator(), None, outside=outside)
+        assert float((found[1:] * rows[1:]).sum(dim=1).abs().max()) < 1 - 1e-6
+        assert float((found[0] * rows[0]).sum().abs()) > 1 - 1e-6
 
     def test_an_input_that_leaves_nothing_off_gives_a_finite_row(self):
         problem, _, inputs = made_problem()

@@ -27,7 +27,7 @@ from exhume.attacks.gates.planes import scan_planes
 from exhume.attacks.gates.pool import add_to_pool, heaviest_basis
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.readout import missing_directions
-from exhume.attacks.gates.rows import drop_repeats, polish, rows_of_inputs
+from exhume.attacks.gates.rows import complement, drop_repeats, polish, rows_of_inputs
 from exhume.attacks.gates.seeds import column_seeds, draw_starts
 from exhume.attacks.gates.zeros import count_evidence, find_zeros
 
@@ -150,10 +150,6 @@ class RowSearch:
         known = self.trusted if self.idle or self.is_complete else self.found
         return known if len(known) < self.problem.rank else known[:0]
 
-    def _open_directions(self) -> tuple[Tensor, Tensor]:
-        """Return the directions in which inputs are searched: those of missing rows, later also those of mixtures."""
-        return missing_directions(self.problem, self._known_rows())
-
     def _count(self, missing: int) -> int:
         wanted = max(self.problem.search.seeds, 3 * missing)
         return wanted if self.starts is None else min(self.starts, wanted)
@@ -161,7 +157,8 @@ class RowSearch:
     def _rows_by_silence(self) -> Tensor:
         """Find rows from the units that inputs most certainly left off; the inputs are columns and random ones."""
         problem = self.problem
-        directions, strengths = self._open_directions()
+        known = self._known_rows()
+        directions, strengths = missing_directions(problem, known)
         count = self._count(len(strengths))
         seeds = column_seeds(problem)[self.columns : self.columns + count]
         self.columns += len(seeds)
@@ -169,20 +166,20 @@ class RowSearch:
             around = draw_starts(problem, directions, strengths, count, self.generator)
             half = max(count // 2, count - len(seeds))
             seeds = torch.cat([around[:half] @ problem.basis, seeds[: count - half]])
-        return self._sparse(self._rows_of(seeds))
+        return self._sparse(self._rows_of(seeds, complement(known)))
 
     def _sparse(self, rows: Tensor) -> Tensor:
         """Keep rows with more zeros than the ``rank - 1`` that can be forced, and find them again."""
-        return self._fit_again(rows[count_evidence(self.problem, rows) > self.problem.rank + 2])
+        return self._fit_again(rows[count_evidence(self.problem, rows) >= self.problem.rank])
 
-    def _rows_of(self, codes: Tensor) -> Tensor:
+    def _rows_of(self, codes: Tensor, outside: Tensor | None = None) -> Tensor:
         """Find several rows of each input: from few or many units, and from random choices of them."""
         rules = self.problem.search
         tries = [(share, 0.0, 0.0) for share in rules.unit_shares] + [
             (2.0, rules.jitter, 0.0),
             (None, 0.0, rules.dropped),
         ]
-        rows = torch.cat([rows_of_inputs(self.problem, codes, self.generator, *each) for each in tries])
+        rows = torch.cat([rows_of_inputs(self.problem, codes, self.generator, *each, outside) for each in tries])
         self.tried += len(rows)
         return rows
 
@@ -219,7 +216,7 @@ class RowSearch:
         problem = self.problem
         directions, strengths = missing_directions(problem, self.found)
         seeds = draw_starts(problem, directions, strengths, problem.search.seeds // 2, self.generator) @ problem.basis
-        rows = polish(problem, self._rows_of(seeds))
+        rows = polish(problem, self._rows_of(seeds, complement(self.found)))
         rows = rows[count_evidence(problem, rows).argsort(descending=True)]
         anything = torch.eye(problem.rank).to(rows)
         self.found = heaviest_basis(problem, torch.cat([self.found, rows, anything]))
@@ -229,7 +226,9 @@ class RowSearch:
         codes = orient_codes(self.problem, self.found, read_codes(self.problem, self.found))
         inside = search_groups(self.problem, self.found, codes, self._suspects(self.found), self.generator)
         self.tried += len(inside)
-        return torch.cat([self._rows_of(codes), inside])
+        readers = torch.linalg.inv(self.found)
+        outside = (readers / readers.norm(dim=0)).T[:, :, None]  # each is orthogonal to all rows but one
+        return torch.cat([self._rows_of(codes, outside), inside])
 
     def _choose_again(self) -> None:
         """Choose the rows that fit together best."""

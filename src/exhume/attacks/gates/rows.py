@@ -39,6 +39,7 @@ def rows_of_inputs(
     share: float | None,
     jitter: float = 0.0,
     dropped: float = 0.0,
+    outside: Float[Tensor, "*each rank free"] | None = None,
 ) -> Float[Tensor, "candidate rank"]:
     """Find the row of each input from the units that it most certainly left off.
 
@@ -49,6 +50,9 @@ def rows_of_inputs(
         share: the number of units, per dimension of the row space; None: all units that are off at both ends.
         jitter: the scale of Gumbel noise on the scores by which units are chosen.
         dropped: the fraction of units that are left out at random.
+        outside: orthonormal directions outside the rows that are known already, for all inputs or for each. The size
+            of a row is measured in them, so that a known row with nearly the same zeros is not found once more; None:
+            no row is known.
     """
     if len(codes) == 0:
         return codes
@@ -62,35 +66,52 @@ def rows_of_inputs(
     most = int(score.isfinite().sum(dim=1).max()) if share is None else math.ceil(share * problem.rank)
     best, units = score.topk(min(max(most, problem.rank), score.shape[1]), dim=1)
     size = max(1, NUMBERS_AT_ONCE // (units.shape[1] * problem.rank))
-    parts = zip(torch.split(units, size), torch.split(best.isfinite(), size), strict=True)
-    return torch.cat([_robust_normals(problem, chosen, valid) for chosen, valid in parts])
+    every = torch.eye(problem.rank).to(codes) if outside is None else outside
+    every = every.expand(len(codes), -1, -1)
+    parts = zip(*(torch.split(each, size) for each in (units, best.isfinite(), every)), strict=True)
+    return torch.cat([_robust_normals(problem, *part) for part in parts])
+
+
+def complement(rows: Float[Tensor, "row rank"]) -> Float[Tensor, "rank free"]:
+    """Return an orthonormal basis of what is orthogonal to all rows."""
+    return torch.linalg.qr(rows.T, mode="complete").Q[:, len(rows) :]
 
 
 def _robust_normals(
-    problem: RowProblem, units: Int[Tensor, "candidate chosen"], valid: Bool[Tensor, "candidate chosen"]
+    problem: RowProblem,
+    units: Int[Tensor, "candidate chosen"],
+    valid: Bool[Tensor, "candidate chosen"],
+    outside: Float[Tensor, "candidate rank free"],
 ) -> Float[Tensor, "candidate rank"]:
-    """Find the unit vectors that are orthogonal to as many of the chosen units as possible."""
+    """Find the vectors that are orthogonal to as many of the chosen units as possible, and are not small outside."""
     columns = problem.directions.T[units] * valid[..., None]
     alike = torch.full((len(units), problem.rank), problem.rank**-0.5).to(columns)
-    rows = _towards_lowest(columns.mT @ columns, alike, iterations=12)
+    rows = _towards_lowest(columns.mT @ columns, alike, 12, outside)
     lengths = problem.rows.norm(dim=0).clamp(min=1e-300)[units]
     for width in WIDTHS:
         for _ in range(2):
             noise = problem.noise * (rows / problem.strengths).norm(dim=1, keepdim=True) / lengths
             residuals = (columns @ rows[..., None])[..., 0]
             weighted = columns * (1 / (residuals.square() + noise.square() + width**2))[..., None]
-            rows = _towards_lowest(weighted.mT @ columns, rows, iterations=2)
+            rows = _towards_lowest(weighted.mT @ columns, rows, 2, outside)
     return rows
 
 
 def _towards_lowest(
-    grams: Float[Tensor, "row rank rank"], rows: Float[Tensor, "row rank"], iterations: int
+    grams: Float[Tensor, "row rank rank"],
+    rows: Float[Tensor, "row rank"],
+    iterations: int,
+    outside: Float[Tensor, "row rank free"] | None = None,
 ) -> Float[Tensor, "row rank"]:
-    """Move rows towards the eigenvectors of the lowest eigenvalues, by inverse iterations."""
+    """Move rows towards the eigenvectors of the lowest eigenvalues, by inverse iterations.
+
+    With directions ``outside``, the eigenvalues are relative to the size of a row in these.
+    """
     grams = grams / grams.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None, None].clamp(min=1e-300)
     factor = torch.linalg.cholesky_ex(grams + 1e-13 * torch.eye(grams.shape[1]).to(grams)).L
     for _ in range(iterations):
-        new = torch.cholesky_solve(rows[..., None], factor)[..., 0]
+        aims = rows[..., None] if outside is None else outside @ (outside.mT @ rows[..., None])
+        new = torch.cholesky_solve(aims, factor)[..., 0]
         new = new / new.norm(dim=1, keepdim=True)
         rows = torch.where(new.isfinite().all(dim=1, keepdim=True), new, rows)  # a singular matrix changes nothing
     return rows
