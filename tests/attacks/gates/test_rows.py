@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from exhume.attacks.gates import rows as rows_module
-from exhume.attacks.gates.rows import complement, drop_repeats, polish, rows_of_inputs, sharpen
+from exhume.attacks.gates.rows import complement, drop_repeats, polish, rows_of_inputs, rows_through_units, sharpen
 from exhume.attacks.gates.zeros import count_evidence, find_zeros
 from tests.attacks.gates.victims import cosines, made_problem, random_rows, solved_problem
 
@@ -81,6 +81,37 @@ class TestRowsOfInputs:
         found = rows_of_inputs(problem, codes, generator(), None)
         assert bool(found.isfinite().all())
         torch.testing.assert_close(found.norm(dim=1), torch.ones(2, dtype=torch.float64))
+
+
+class TestRowsThroughUnits:
+    def test_rows_are_found_in_a_narrow_layer(self):
+        problem, rows, inputs = solved_problem(width=4 * 16)
+        found = rows_through_units(problem, inputs @ problem.basis, generator())
+        exact = (polish(problem, found) @ rows.T).abs().amax(dim=0) > 1 - 1e-6
+        fitted = rows_of_inputs(problem, inputs @ problem.basis, generator(), None)
+        assert int(exact.sum()) >= int(((polish(problem, fitted) * rows).sum(dim=1).abs() > 1 - 1e-6).sum())
+        assert int(exact.sum()) >= 14
+
+    def test_outliers_are_avoided(self):
+        problem, rows, inputs = made_problem(outliers=0.1)
+        found = rows_through_units(problem, inputs @ problem.basis, generator())
+        assert float((found @ rows.T).abs().amax(dim=0).min()) > 1 - 1e-6
+
+    def test_a_row_vanishes_on_the_units_it_is_found_through(self):
+        problem, _, inputs = made_problem()
+        codes = inputs @ problem.basis
+        found = rows_through_units(problem, codes, generator()).chunk(2)
+        off = torch.maximum(inputs @ problem.before.T, inputs @ problem.after.T) < 0
+        for rows in found:
+            torch.testing.assert_close(rows.norm(dim=1), torch.ones(len(rows), dtype=torch.float64))
+            assert int((find_zeros(problem, rows) & off).sum(dim=1).min()) >= problem.rank - 1
+
+    def test_inputs_with_too_few_units_off_and_problems_too_large_have_none(self, monkeypatch):
+        problem, _, inputs = made_problem()
+        nothing = torch.zeros(2, problem.rank, dtype=torch.float64)
+        assert len(rows_through_units(problem, nothing, generator())) == 0
+        monkeypatch.setattr(rows_module, "OPERATIONS", 1)
+        assert len(rows_through_units(problem, inputs @ problem.basis, generator())) == 0
 
 
 class TestSharpen:

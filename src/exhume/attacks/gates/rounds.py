@@ -27,8 +27,9 @@ from exhume.attacks.gates.planes import scan_planes
 from exhume.attacks.gates.pool import add_to_pool, heaviest_basis
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.readout import missing_directions
-from exhume.attacks.gates.rows import complement, drop_repeats, polish, rows_of_inputs
+from exhume.attacks.gates.rows import complement, drop_repeats, polish, rows_of_inputs, rows_through_units
 from exhume.attacks.gates.seeds import column_seeds, draw_starts
+from exhume.attacks.gates.significance import log_p_zeros
 from exhume.attacks.gates.zeros import count_evidence, find_zeros
 
 BY_SILENCE, BY_EXPLAINING, BY_TOGETHER = 0, 1, 2
@@ -116,13 +117,16 @@ class RowSearch:
         """Make rows in the way that found most when it was last used, and choose again among all."""
         way = max(self._ways(), key=lambda which: (self.gains[which], -self.used[which]))
         before, trusted, score, pool = len(self.found), len(self.trusted), self.score, self.pool
-        self._add((self._rows_by_silence, self._rows_by_explaining, self._rows_together)[way]())
+        rows = (self._rows_by_silence, self._rows_by_explaining, self._rows_together)[way]()
+        self._add(rows)
         was_complete = self.is_complete
         self._add(scan_planes(self.problem, self.found if was_complete else heaviest_basis(self.problem, self.pool)))
         if not was_complete:
             self._extend()
+        elif way == BY_TOGETHER and self._has_guesses():
+            self._choose_again(polish(self.problem, rows))
         elif self.pool.shape != pool.shape or not torch.equal(self.pool, pool):
-            self._choose_again()
+            self._choose_again(rows[:0])
         self.trusted = self.found[self._unmixed(self.found)]
         self.is_settled = len(self.trusted) == self.problem.rank
         gain = max(len(self.found) - before, 0) + max(len(self.trusted) - trusted, 0)
@@ -166,11 +170,12 @@ class RowSearch:
             around = draw_starts(problem, directions, strengths, count, self.generator)
             half = max(count // 2, count - len(seeds))
             seeds = torch.cat([around[:half] @ problem.basis, seeds[: count - half]])
-        return self._sparse(self._rows_of(seeds, complement(known)))
+        return self._sparse(self._rows_of(seeds, complement(known) if len(known) else None))
 
     def _sparse(self, rows: Tensor) -> Tensor:
-        """Keep rows with more zeros than the ``rank - 1`` that can be forced, and find them again."""
-        return self._fit_again(rows[count_evidence(self.problem, rows) >= self.problem.rank])
+        """Keep rows with more zeros than can be forced and chance adds to a single row, and find them again."""
+        log_p = log_p_zeros(self.problem, rows).to(rows.device)
+        return self._fit_again(rows[log_p < math.log(self.error_rate)])
 
     def _rows_of(self, codes: Tensor, outside: Tensor | None = None) -> Tensor:
         """Find several rows of each input: from few or many units, and from random choices of them."""
@@ -179,7 +184,8 @@ class RowSearch:
             (2.0, rules.jitter, 0.0),
             (None, 0.0, rules.dropped),
         ]
-        rows = torch.cat([rows_of_inputs(self.problem, codes, self.generator, *each, outside) for each in tries])
+        found = [rows_of_inputs(self.problem, codes, self.generator, *each, outside) for each in tries]
+        rows = torch.cat([*found, rows_through_units(self.problem, codes, self.generator)])
         self.tried += len(rows)
         return rows
 
@@ -230,10 +236,10 @@ class RowSearch:
         outside = (readers / readers.norm(dim=0)).T[:, :, None]  # each is orthogonal to all rows but one
         return torch.cat([self._rows_of(codes, outside), inside])
 
-    def _choose_again(self) -> None:
-        """Choose the rows that fit together best."""
+    def _choose_again(self, guesses: Tensor) -> None:
+        """Choose the rows that fit together best, among the pool and guesses, which chance may explain."""
         problem = self.problem
-        best = max(self._choices(), key=lambda choice: joint_score(problem, choice))
+        best = max(self._choices(torch.cat([self.pool, guesses])), key=lambda choice: joint_score(problem, choice))
         self.tick()
         if suspects := self._suspects(best):
             best = exchange_rows(problem, exchange_groups(problem, best, self.pool, suspects), self.pool)
@@ -258,11 +264,11 @@ class RowSearch:
         codes = orient_codes(problem, rows, read_codes(problem, rows)) if is_complete else fit_codes(problem, rows)
         return may_contain(problem, rows, codes, self.error_rate)
 
-    def _choices(self) -> list[Tensor]:
+    def _choices(self, proposals: Tensor) -> list[Tensor]:
         """Return complete sets of rows: the present one and the heaviest, each improved by exchanges."""
         heaviest = heaviest_basis(self.problem, torch.cat([self.pool, self.found]))
         choices = (self.found, heaviest) if len(heaviest) == self.problem.rank else (self.found,)
-        return [exchange_rows(self.problem, choice, self.pool) for choice in choices]
+        return [exchange_rows(self.problem, choice, proposals) for choice in choices]
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the state as JSON values and tensors."""

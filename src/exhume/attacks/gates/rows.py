@@ -19,6 +19,8 @@ from exhume.core.suppression import suppress_neighbours
 
 NUMBERS_AT_ONCE = 2**25
 """Largest number of values in an intermediate product: a quarter of a gigabyte in float64."""
+OPERATIONS = 2**25
+"""Number of operations that random sets of units may cost at a time; little beside a robust fit."""
 WIDTHS = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 1e-4, 1e-5, 1e-6, 1e-7)
 """Residuals beyond which a unit loses its say, for units of norm one; falling, so that the many decide first. In the
 state of an optimiser, units that fired long ago leave residuals of any size: with the last width 1e-4, none of 40 rows
@@ -66,22 +68,55 @@ def rows_of_inputs(
     most = int(score.isfinite().sum(dim=1).max()) if share is None else math.ceil(share * problem.rank)
     best, units = score.topk(min(max(most, problem.rank), score.shape[1]), dim=1)
     size = max(1, NUMBERS_AT_ONCE // (units.shape[1] * problem.rank))
-    every = torch.eye(problem.rank).to(codes) if outside is None else outside
-    every = every.expand(len(codes), -1, -1)
-    parts = zip(*(torch.split(each, size) for each in (units, best.isfinite(), every)), strict=True)
+    chosen, valid = torch.split(units, size), torch.split(best.isfinite(), size)
+    directions = [outside] * len(chosen) if outside is None or outside.ndim == 2 else torch.split(outside, size)
+    parts = zip(chosen, valid, directions, strict=True)
     return torch.cat([_robust_normals(problem, *part) for part in parts])
+
+
+def rows_through_units(
+    problem: RowProblem, codes: Float[Tensor, "candidate rank"], generator: torch.Generator
+) -> Float[Tensor, "found rank"]:
+    """Find a row of each input through random sets of units that it left off: the one that is zero on most of them.
+
+    ``rank - 1`` units determine a row, exactly if none of them fired in mid-training. Of a small rank, many sets cost
+    little and some have no such unit, while a robust fit to all units may end elsewhere. Half of the sets prefer the
+    units that were most certainly off.
+    """
+    score, chosen = rank_silence(problem, codes), problem.rank - 1
+    score = score[score.isfinite().sum(dim=1) >= chosen]
+    work = len(score) * problem.rank * (problem.rank**2 + problem.rows.shape[1])
+    sets = min(problem.search.unit_sets, OPERATIONS // max(work, 1)) // 2
+    if sets == 0 or chosen == 0:
+        return codes[:0]
+    found, every = [], torch.where(score.isfinite(), 0.0, -torch.inf)
+    aim, ends = torch.ones(problem.rank).to(score), torch.eye(problem.rank).to(score)[:, -1:]
+    for preference, jitter in ((every, 1.0), (score, problem.search.jitter)):
+        chance = torch.rand(sets, *score.shape, generator=generator, dtype=torch.float64).to(score)
+        units = (preference - jitter * torch.log(-torch.log(chance.clamp(1e-12, 1 - 1e-12)))).topk(chosen).indices
+        # The last equation only fixes the size of a row.
+        columns = torch.cat([problem.directions.T[units], aim.expand(*units.shape[:2], 1, -1)], dim=2)
+        rows = torch.linalg.solve_ex(columns, ends.expand(*units.shape[:2], -1, -1)).result[..., 0]
+        rows = rows / rows.norm(dim=2, keepdim=True)
+        rows = torch.where(rows.isfinite().all(dim=2, keepdim=True), rows, aim / aim.norm())
+        width = problem.certificate.zero_width * problem.noise_width(rows.flatten(0, 1)).reshape(rows.shape[:2])
+        width = width.clamp(min=problem.certificate.widest_zero) / problem.units**0.5
+        zeros = ((rows @ problem.rows).abs() <= width[..., None]) & score.isfinite()
+        found.append(rows[zeros.sum(dim=2).argmax(dim=0), torch.arange(len(score), device=rows.device)])
+    return torch.cat(found)
 
 
 def complement(rows: Float[Tensor, "row rank"]) -> Float[Tensor, "rank free"]:
     """Return an orthonormal basis of what is orthogonal to all rows."""
-    return torch.linalg.qr(rows.T, mode="complete").Q[:, len(rows) :]
+    every: Tensor = torch.linalg.qr(rows.T, mode="complete").Q
+    return every[:, len(rows) :]
 
 
 def _robust_normals(
     problem: RowProblem,
     units: Int[Tensor, "candidate chosen"],
     valid: Bool[Tensor, "candidate chosen"],
-    outside: Float[Tensor, "candidate rank free"],
+    outside: Float[Tensor, "*each rank free"] | None,
 ) -> Float[Tensor, "candidate rank"]:
     """Find the vectors that are orthogonal to as many of the chosen units as possible, and are not small outside."""
     columns = problem.directions.T[units] * valid[..., None]
@@ -101,7 +136,7 @@ def _towards_lowest(
     grams: Float[Tensor, "row rank rank"],
     rows: Float[Tensor, "row rank"],
     iterations: int,
-    outside: Float[Tensor, "row rank free"] | None = None,
+    outside: Float[Tensor, "*each rank free"] | None = None,
 ) -> Float[Tensor, "row rank"]:
     """Move rows towards the eigenvectors of the lowest eigenvalues, by inverse iterations.
 
@@ -110,11 +145,21 @@ def _towards_lowest(
     grams = grams / grams.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None, None].clamp(min=1e-300)
     factor = torch.linalg.cholesky_ex(grams + 1e-13 * torch.eye(grams.shape[1]).to(grams)).L
     for _ in range(iterations):
-        aims = rows[..., None] if outside is None else outside @ (outside.mT @ rows[..., None])
-        new = torch.cholesky_solve(aims, factor)[..., 0]
+        new = torch.cholesky_solve(_project(rows, outside)[..., None], factor)[..., 0]
         new = new / new.norm(dim=1, keepdim=True)
         rows = torch.where(new.isfinite().all(dim=1, keepdim=True), new, rows)  # a singular matrix changes nothing
     return rows
+
+
+def _project(
+    rows: Float[Tensor, "row rank"], directions: Float[Tensor, "*each rank free"] | None
+) -> Float[Tensor, "row rank"]:
+    """Project rows onto orthonormal directions, for all rows or for each; None: all directions."""
+    if directions is None:
+        return rows
+    if directions.ndim == 2:
+        return rows @ directions @ directions.T
+    return (directions @ (directions.mT @ rows[..., None]))[..., 0]
 
 
 def polish(problem: RowProblem, rows: Float[Tensor, "row rank"], rounds: int = 2) -> Float[Tensor, "row rank"]:
