@@ -170,7 +170,7 @@ class RowSearch:
             around = draw_starts(problem, directions, strengths, count, self.generator)
             half = max(count // 2, count - len(seeds))
             seeds = torch.cat([around[:half] @ problem.basis, seeds[: count - half]])
-        return self._sparse(self._rows_of(seeds, complement(known) if len(known) else None))
+        return self._sparse(self._rows_of(seeds, complement(known)))
 
     def _sparse(self, rows: Tensor) -> Tensor:
         """Keep rows with more zeros than can be forced and chance adds to a single row, and find them again."""
@@ -192,8 +192,9 @@ class RowSearch:
     def _rows_by_explaining(self) -> Tensor:
         """Find rows of inputs that together explain the evidence."""
         assert self.explain is not None
-        codes = self.explain(self.asked, self._known_rows(), self.tick)
-        return self._sparse(self._rows_of(codes))
+        known = self._known_rows()
+        codes = self.explain(self.asked, known, self.tick)
+        return self._sparse(self._rows_of(codes, complement(known)))
 
     def _fit_again(self, rows: Tensor) -> Tensor:
         """Fit an input to each new row and find the row from it again; keep the sparser one."""

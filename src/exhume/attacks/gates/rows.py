@@ -155,7 +155,7 @@ def _project(
     rows: Float[Tensor, "row rank"], directions: Float[Tensor, "*each rank free"] | None
 ) -> Float[Tensor, "row rank"]:
     """Project rows onto orthonormal directions, for all rows or for each; None: all directions."""
-    if directions is None:
+    if directions is None or directions.shape[-1] == rows.shape[1]:
         return rows
     if directions.ndim == 2:
         return rows @ directions @ directions.T
