@@ -33,7 +33,7 @@ class SearchRules:
     mixing_steps: PositiveInt = 100
     """Adam steps after two results are combined, which fit the borders of patches to each other."""
     descents: PositiveInt = 25
-    """Largest number of descents. With max pooling, 28 of 40 images need five and 39 need fifteen."""
+    """Largest number of descents. With max pooling most images need two to fifteen."""
     patience: PositiveInt = 8
     """Number of descents that improve no image after which the search stops."""
     temperature: NonNegativeFloat = 0.5

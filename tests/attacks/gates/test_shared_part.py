@@ -19,10 +19,12 @@ def inputs_with_a_common_part() -> Tensor:
     return 0.5 + 0.2 * (torch.rand(SIZE, 40, generator=generator) - 0.5)
 
 
-def view_of(model: nn.Module, inputs: Tensor) -> AttackerView:
+def view_of(model: nn.Module, inputs: Tensor, strengths: Tensor | None = None) -> AttackerView:
     generator = torch.Generator().manual_seed(1)
     labels = torch.randint(0, 3, (len(inputs),), generator=generator)
-    parts = torch.autograd.grad(functional.cross_entropy(model(inputs), labels), list(model.parameters()))
+    losses = functional.cross_entropy(model(inputs), labels, reduction="none")
+    loss = losses.mean() if strengths is None else strengths @ losses
+    parts = torch.autograd.grad(loss, list(model.parameters()))
     gradient = dict(zip((name for name, _ in model.named_parameters()), parts, strict=True))
     return AttackerView(model=model, final=model.state_dict(), gradient=gradient, input_shape=(40,), bounds=(0.0, 1.0))
 
@@ -47,6 +49,16 @@ def test_units_that_nearly_all_inputs_turn_on_tell_about_the_others() -> None:
     errors = (found.float()[:, None] - inputs[None]).abs().amax(dim=2)
     assert int((errors.amin(dim=0) < 0.02).sum()) >= SIZE // 2
     assert int((errors.amin(dim=1) < 0.02).sum()) >= 0.8 * len(found)
+
+
+def test_strong_inputs_are_found_beside_weak_ones() -> None:
+    inputs = inputs_with_a_common_part()
+    strengths = torch.logspace(0, -4, SIZE)
+    found = separated(view_of(network(width=1000), inputs, strengths))
+    errors = (found.float()[:, None] - inputs[None]).abs().amax(dim=2)
+    is_found = errors.amin(dim=0) < 0.02
+    assert bool(is_found[:4].all())
+    assert int(is_found.sum()) >= SIZE - 3
 
 
 def test_other_output_weights_show_no_shared_part() -> None:

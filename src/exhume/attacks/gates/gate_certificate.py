@@ -4,7 +4,9 @@ import math
 from typing import Annotated
 
 import torch
+from jaxtyping import Float
 from pydantic import Field, InstanceOf, PositiveInt
+from torch import Tensor
 
 from exhume.attacks.attack import Attack
 from exhume.attacks.gates.certificate import Doubt, certify
@@ -27,6 +29,9 @@ from exhume.core.text import count_noun
 from exhume.inversion.through_trunk import invert_features
 from exhume.models.passes import is_same_in_training
 from exhume.records import AttackerView, Outcome, Reconstruction
+
+IDLE_BESIDE_SEPARATED = 3
+"""Number of rounds without a new row after which the search ends, where more inputs were separated than rows found."""
 
 
 @settings
@@ -79,7 +84,12 @@ class GateCertificate(Attack):
         if saved is not None and (state := saved.load()) is not None:
             search.unpack(*state)
         search.tick = lambda: context.report("recover", len(search.trusted), problem.rank, f"round {search.rounds + 1}")
+        separated: Tensor | None = None
         while search.rounds < self.rounds and not search.is_finished(self.patience):
+            if separated is None and search.idle >= IDLE_BESIDE_SEPARATED:
+                separated = _separate(view, subspace, problem)
+            if search.idle >= IDLE_BESIDE_SEPARATED and separated is not None and len(separated) > len(search.found):
+                break
             before = search.pack()
             try:
                 search.tick()
@@ -95,32 +105,15 @@ class GateCertificate(Attack):
                 saved.save(*search.pack())
         context.progress("recover", len(search.found), problem.rank, "certify")
         found = self._result(view, subspace, problem, search)
-        found = self._add_separated(view, subspace, problem, found)
+        if int(found.certified.sum()) < problem.rank:
+            separated = _separate(view, subspace, problem) if separated is None else separated
+            found = add_candidates(found.cpu(), _unknown(separated, found), SEPARATED)
         if subspace.layer.reads_input:
             return found
         guess = 1e-3 if problem.gates_are_exact else 1e-2
         return invert_features(
             view, subspace.layer.name, evidence.after, found, context, descents=self.descents, unknown_error=guess
         )
-
-    def _add_separated(
-        self, view: AttackerView, subspace: InputSubspace, problem: RowProblem, found: Reconstruction
-    ) -> Reconstruction:
-        """Add inputs that units with few participants determine, without certificates, where some are missing."""
-        layer = subspace.layer
-        is_wanted = problem.gates_are_exact and layer.has_bias and not layer.evidence.others
-        if not is_wanted or int(found.certified.sum()) >= problem.rank:
-            return found
-        readout = read_out_linearly(problem.signals[-1], len(layer.after), layer.after)
-        if readout is None:
-            return found
-        inputs = separate_inputs(subspace, readout)
-        inputs = inputs[is_plausible(view, layer, inputs, problem.certificate)].float().cpu()
-        inputs = view.to_pixels(inputs.to(view.device)).cpu() if layer.reads_input else inputs
-        flat, known = inputs.flatten(1), found.inputs.cpu().flatten(1)
-        if len(known):
-            inputs = inputs[(torch.cdist(flat, known) > SAME_INPUT * flat.norm(dim=1, keepdim=True)).all(dim=1)]
-        return add_candidates(found.cpu(), inputs, SEPARATED)
 
     def _result(
         self, view: AttackerView, subspace: InputSubspace, problem: RowProblem, search: RowSearch
@@ -158,3 +151,25 @@ class GateCertificate(Attack):
                 "candidates_tried": tried,
             },
         )
+
+
+def _separate(view: AttackerView, subspace: InputSubspace, problem: RowProblem) -> Float[Tensor, "input ..."]:
+    """Return inputs that units with few participants determine; none where no single gradient shows them."""
+    layer = subspace.layer
+    none = torch.zeros(0, *(view.input_shape if layer.reads_input else (layer.input_size,)))
+    if not problem.gates_are_exact or not layer.has_bias or layer.evidence.others:
+        return none
+    readout = read_out_linearly(problem.signals[-1], len(layer.after), layer.after)
+    if readout is None:
+        return none
+    inputs = separate_inputs(subspace, readout)
+    inputs = inputs[is_plausible(view, layer, inputs, problem.certificate)].float()
+    return (view.to_pixels(inputs.to(view.device)) if layer.reads_input else inputs).cpu()
+
+
+def _unknown(inputs: Float[Tensor, "input ..."], found: Reconstruction) -> Float[Tensor, "new ..."]:
+    """Return the inputs that are not among the found ones."""
+    flat, known = inputs.flatten(1), found.inputs.cpu().flatten(1)
+    if len(known) == 0:
+        return inputs
+    return inputs[(torch.cdist(flat, known) > SAME_INPUT * flat.norm(dim=1, keepdim=True)).all(dim=1)]

@@ -1,0 +1,221 @@
+"""Separate inputs by units with few participants: peel one input after the other off the columns of a layer.
+
+A column is what a unit shows of the inputs that take part in it. The column of a unit with a single participant is its
+input; an input that is found is subtracted from all columns it takes part in, which leaves others alone in theirs.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+NOISE_TAIL = 8.0
+"""Standard deviations up to which an entry counts as zero."""
+FIRM = 60.0
+"""Size of a column, in standard deviations of its noise, from which it serves as an input."""
+LEAST_SEPARATION = 1.9
+"""Least sum of the shares of zeros that a row has where its input takes no part, and of nonzeros where it does."""
+LEAST_GAP = 3.0
+"""Least lead of a row over any other direction, in its contrast between the columns of its input and all others."""
+INSIDE = 0.98
+"""Least share of the units that all inputs turn on or off which an input must turn on or off as well."""
+ROUNDS = 10
+"""Largest number of rounds of peeling."""
+POWER = 0.5
+"""Exponent of residuals in robust fits; below 1, so that many small outliers do not add up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """The changes of the units that some inputs turn on and others off, less the part that all inputs share."""
+
+    changes: Float[Tensor, "rank unit"]
+    """In coordinates of the basis and in standard deviations of their noise."""
+    gates: Float[Tensor, "unit rank"]
+    """From inputs to pre-activations; turned where participants are those that leave the unit off."""
+    limits: Float[Tensor, "limit rank"]
+    """From inputs to values that are positive for all of them."""
+    basis: Float[Tensor, "value rank"]
+    reach: Float[Tensor, " unit"]
+    """The largest entry of a unit in a row whose input has a gradient of norm 1 with respect to the outputs."""
+    precision: float
+    """Rounding of a backward signal, relative to the largest that it can be. It acts along one input, so that noise in
+    random directions hides it for weak inputs and not for strong ones."""
+
+    @property
+    def constant(self) -> Float[Tensor, " rank"]:
+        """The constant of an input in these coordinates."""
+        return self.basis[-1]
+
+    def participation(self, codes: Float[Tensor, "input rank"]) -> Bool[Tensor, "input unit"]:
+        """Return which units inputs take part in."""
+        return codes @ self.gates.T > 0
+
+    def is_entry(self, row: Float[Tensor, " rank"], pattern: Bool[Tensor, " unit"]) -> Bool[Tensor, " unit"]:
+        """Return where the entries of a row are not zero, if its input takes part in the units of ``pattern``."""
+        entries = (row @ self.changes).abs()
+        strength = (entries / self.reach)[pattern].max()
+        return entries > NOISE_TAIL * (1 + self.precision * strength * self.reach)
+
+    def is_possible(self, codes: Float[Tensor, "input rank"]) -> Bool[Tensor, " input"]:
+        """Return which inputs switch the units alike that all inputs switch alike."""
+        return ((codes @ self.limits.T) > 0).double().mean(dim=1) >= INSIDE
+
+
+def peel(columns: Columns) -> Float[Tensor, "input rank"]:
+    """Find inputs round by round, and subtract what each adds to the columns it takes part in."""
+    changes, rank = columns.changes, len(columns.changes)
+    rows = changes.new_zeros(0, rank)
+    patterns: list[Tensor] = []
+    codes: dict[int, Tensor] = {}
+    left = changes
+    for _ in range(ROUNDS):
+        before = len(rows), len(codes)
+        known = torch.stack(list(codes.values())) if codes else rows[:0]
+        for row, pattern in _find_rows(columns, _as_inputs(columns, left), known):
+            together = torch.cat([rows, row[None]])
+            is_new = len(rows) == 0 or float((rows @ row).abs().max()) < 0.98
+            # An input that takes part in these units and in no others hides the row of this one until it is known.
+            hidden = [
+                one for place, one in enumerate(patterns) if place not in codes and not bool((one & ~pattern).any())
+            ]
+            if is_new and not hidden and float(torch.linalg.svdvals(together)[-1]) > 1e-5:
+                rows, patterns = together, [*patterns, pattern]
+        left = _find_codes(columns, rows, patterns, codes)
+        if (len(rows), len(codes)) == before:
+            break
+    return torch.stack(list(codes.values())) if codes else rows[:0]
+
+
+def _as_inputs(columns: Columns, changes: Float[Tensor, "rank unit"]) -> Float[Tensor, "input rank"]:
+    """Return the columns that are firm and possible inputs, with a constant of 1."""
+    firm = changes[:, changes.norm(dim=0) > FIRM * math.sqrt(len(changes))].T
+    firm = firm / (firm @ columns.constant)[:, None]
+    firm = firm[firm.isfinite().all(dim=1)]
+    return firm[columns.is_possible(firm)]
+
+
+def _find_rows(
+    columns: Columns, codes: Float[Tensor, "input rank"], known: Float[Tensor, "known rank"]
+) -> list[tuple[Float[Tensor, " rank"], Bool[Tensor, " unit"]]]:
+    """Return rows that are zero exactly where their inputs take no part, with the units they take part in.
+
+    Rows are orthogonal to the inputs that are ``known``, whose part in the columns then does not matter.
+    """
+    free = torch.linalg.qr(known.T, mode="complete")[0][:, len(known) :]
+    changes, found = free.T @ columns.changes, []
+    for pattern in torch.unique(columns.participation(codes), dim=0) if len(codes) else ():
+        if int((~pattern).sum()) < len(changes) + 10 or not bool(pattern.any()):
+            continue
+        row, gap = _contrast(changes[:, pattern], changes[:, ~pattern])
+        entries = columns.is_entry(free @ row, pattern)
+        separation = float((~entries[~pattern]).double().mean() + entries[pattern].double().mean())
+        if separation > LEAST_SEPARATION and gap > LEAST_GAP:
+            found.append((separation, free @ row, pattern))
+    return [(row, pattern) for _, row, pattern in sorted(found, key=lambda one: -one[0])]
+
+
+def _contrast(
+    inside: Float[Tensor, "rank one"], outside: Float[Tensor, "rank other"]
+) -> tuple[Float[Tensor, " rank"], float]:
+    """Return the direction that some columns have most of and others least, and how far it is ahead of the next.
+
+    Noise of one standard deviation per column counts on the side of the others. So a strong input whose own rounding
+    exceeds what weak inputs add is not mixed with them.
+    """
+    axes, sizes, _ = torch.linalg.svd(outside, full_matrices=False)
+    whitening = axes / (sizes.square() + outside.shape[1]).sqrt()
+    best, strengths, _ = torch.linalg.svd(whitening.T @ inside, full_matrices=True)
+    row = whitening @ best[:, 0]
+    second = float(strengths[1]) if len(strengths) > 1 else 0.0
+    return row / row.norm(), float(strengths[0]) / max(second, 1e-300)
+
+
+def _find_codes(
+    columns: Columns,
+    rows: Float[Tensor, "row rank"],
+    patterns: list[Bool[Tensor, " unit"]],
+    codes: dict[int, Float[Tensor, " rank"]],
+) -> Float[Tensor, "rank unit"]:
+    """Add the inputs of rows to ``codes``, and return the columns less what these inputs explain."""
+    entries = rows @ columns.changes
+    while True:
+        left = columns.changes
+        for row, code in codes.items():
+            left = left - code[:, None] * (entries[row] / (rows[row] @ code))
+        missing = [row for row in range(len(rows)) if row not in codes]
+        agreed = {row: _agreed_code(columns, left, patterns[row]) for row in missing}
+        new = {row: one for row, one in agreed.items() if one is not None}
+        if not new and missing:
+            new = _fitted_codes(columns, left, entries, patterns, missing)
+        if not new:
+            return left
+        codes |= new
+
+
+def _agreed_code(
+    columns: Columns, left: Float[Tensor, "rank unit"], pattern: Bool[Tensor, " unit"]
+) -> Float[Tensor, " rank"] | None:
+    """Return the input that most of its columns agree on; None where no two agree."""
+    root = math.sqrt(len(left))
+    own = left[:, pattern]
+    own = own[:, own.norm(dim=0) > FIRM * root]
+    inputs = (own / (columns.constant @ own)).T
+    precision = root / own.norm(dim=0)
+    distances = torch.cdist(inputs, inputs) / inputs.norm(dim=1)
+    agrees = distances < (12 * (precision[:, None] + precision)).clamp(max=1e-2)
+    votes = agrees.sum(dim=1)
+    if len(votes) < 2 or int(votes.max()) < 2:
+        return None
+    members = agrees[votes.argmax()]
+    weights = precision[members] ** -2
+    mean: Tensor = (inputs[members] * weights[:, None]).sum(dim=0) / weights.sum()
+    return mean
+
+
+def _fitted_codes(
+    columns: Columns,
+    left: Float[Tensor, "rank unit"],
+    entries: Float[Tensor, "row unit"],
+    patterns: list[Bool[Tensor, " unit"]],
+    missing: list[int],
+) -> dict[int, Float[Tensor, " rank"]]:
+    """Fit the inputs of several rows to the columns that they share; keep those that explain two columns or more."""
+    root = math.sqrt(len(left))
+    size = left.norm(dim=0)
+    touched = torch.stack([patterns[row] for row in missing]).any(dim=0) & (size > 0.5 * FIRM * root)
+    if int(touched.sum()) <= len(missing):
+        return {}
+    matrix, residuals = fit_robustly(entries[missing][:, touched], left[:, touched], size[touched])
+    explained = torch.zeros_like(touched)
+    explained[touched] = residuals < (15 * root / size[touched]).clamp(min=1e-6)
+    codes = (matrix / (columns.constant @ matrix)).T
+    participation, is_possible = columns.participation(codes), columns.is_possible(codes)
+    return {
+        row: codes[place]
+        for place, row in enumerate(missing)
+        if bool(is_possible[place])
+        and int((explained & patterns[row]).sum()) >= 2
+        and int((participation[place] != patterns[row]).sum()) <= 2
+    }
+
+
+def fit_robustly(
+    known: Float[Tensor, "input unit"], wanted: Float[Tensor, "rank unit"], size: Float[Tensor, " unit"]
+) -> tuple[Float[Tensor, "rank input"], Float[Tensor, " unit"]]:
+    """Fit ``wanted = A known`` for as many units as possible; return ``A`` and the residuals relative to ``size``."""
+
+    def fit(weights: Tensor) -> Tensor:
+        solved: Tensor = torch.linalg.lstsq((known * weights).T, (wanted * weights).T, driver="gelsd").solution
+        return solved.T
+
+    matrix = fit(1 / size)
+    residuals = (wanted - matrix @ known).norm(dim=0) / size
+    width = residuals.median()
+    for _ in range(100):
+        matrix = fit((residuals.square() + width**2) ** (POWER / 4 - 0.5) / size)
+        residuals = (wanted - matrix @ known).norm(dim=0) / size
+        width = 0.8 * width
+    return matrix, residuals
