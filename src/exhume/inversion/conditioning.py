@@ -110,7 +110,7 @@ class DirectSteps:
         )
 
     def _step(self, one: Tensor, residual: np.ndarray, damping: float, box: InputBox) -> Tensor:
-        # In float32, a third of the time: the trunk is linear nearby, so a step leaves 10⁻⁶ of the residual.
+        # In float32, which is cheaper: the trunk is linear nearby, so a step leaves 10⁻⁶ of the residual.
         matrix = jacobian(self.trunk, one.float(), self.footprints)
         gradient = matrix.T @ residual
         held = box.is_held(one[None], torch.from_numpy(gradient).to(one).reshape(one[None].shape))

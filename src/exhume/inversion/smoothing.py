@@ -83,7 +83,7 @@ def smooth_max_pool(
         for i in range(tall)
         for j in range(wide)
     ]
-    # A third faster than torch.logsumexp, which reduces a dimension of four values.
+    # Faster than torch.logsumexp, which reduces a dimension of four values.
     largest = functools.reduce(torch.maximum, shifted).detach()
     total = functools.reduce(torch.add, [(each - largest).exp() for each in shifted])
     return (largest + total.log()) * width
