@@ -19,6 +19,23 @@ PROBE_SECONDS = 120.0
 """Seconds after which a probe counts as failed. Importing torch takes a few; a loaded machine may need many more."""
 
 
+NUMBERS_ON_CPU = 2**26
+"""Number of values in the largest intermediate result on a CPU: half a gigabyte in float64."""
+SHARE_OF_GPU = 32
+"""The largest intermediate result on a GPU takes its memory divided by this."""
+
+
+def numbers_at_once(device: torch.device) -> int:
+    """Return the number of float64 values that an intermediate result may have; work that needs more is done in parts.
+
+    >>> numbers_at_once(torch.device("cpu")) == NUMBERS_ON_CPU
+    True
+    """
+    if device.type != "cuda":
+        return NUMBERS_ON_CPU
+    return int(torch.cuda.get_device_properties(device).total_memory) // (8 * SHARE_OF_GPU)
+
+
 def resolve_device(device: str | torch.device) -> torch.device:
     """Return the device of this name; ``auto`` is a GPU where there is one, and the CPU elsewhere.
 

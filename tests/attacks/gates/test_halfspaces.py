@@ -22,6 +22,6 @@ def test_weighted_products_in_parts_equal_the_whole(monkeypatch):
     weights = torch.rand(5, 7, generator=generator, dtype=torch.float64)
     expected = torch.stack([vectors @ weight.diag() @ vectors.T for weight in weights])
     torch.testing.assert_close(weighted_gram(vectors, weights), expected)
-    monkeypatch.setattr(halfspaces, "NUMBERS_AT_ONCE", 2 * vectors.numel())
+    monkeypatch.setattr(halfspaces, "numbers_at_once", lambda _: 2 * vectors.numel())
     torch.testing.assert_close(weighted_gram(vectors, weights), expected)
     assert weighted_gram(vectors, weights[:0]).shape == (0, 3, 3)

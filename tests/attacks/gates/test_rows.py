@@ -1,10 +1,20 @@
 """Rows of given inputs: found despite units that fired in mid-training, polished, and each kept once."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from exhume.attacks.gates import rows as rows_module
-from exhume.attacks.gates.rows import complement, drop_repeats, polish, rows_of_inputs, rows_through_units, sharpen
+from exhume.attacks.gates.rows import (
+    are_same,
+    complement,
+    drop_repeats,
+    polish,
+    rows_of_inputs,
+    rows_through_units,
+    sharpen,
+)
 from exhume.attacks.gates.zeros import count_evidence, find_zeros
 from tests.attacks.gates.victims import cosines, made_problem, random_rows, solved_problem
 
@@ -51,7 +61,7 @@ class TestRowsOfInputs:
     def test_parts_equal_the_whole(self, monkeypatch):
         problem, _, inputs = made_problem()
         whole = rows_of_inputs(problem, inputs @ problem.basis, generator(), 3.0)
-        monkeypatch.setattr(rows_module, "NUMBERS_AT_ONCE", 1)
+        monkeypatch.setattr(rows_module, "numbers_at_once", lambda _: 1)
         parts = rows_of_inputs(problem, inputs @ problem.basis, generator(), 3.0)
         assert float((whole * parts).sum(dim=1).abs().min()) > 1 - 1e-6
 
@@ -164,14 +174,21 @@ class TestPolish:
 
 
 def test_rows_are_kept_once_up_to_sign():
-    _, rows, _ = solved_problem()
-    assert torch.equal(drop_repeats(torch.cat([rows, -rows, rows[:3]]), 0.9995), rows)
-    assert torch.equal(drop_repeats(rows[:0], 0.9995), rows[:0])
+    problem, rows, _ = solved_problem()
+    assert torch.equal(drop_repeats(problem, torch.cat([rows, -rows, rows[:3]])), rows)
+    assert torch.equal(drop_repeats(problem, rows[:0]), rows[:0])
+
+
+def test_noise_makes_rows_the_same():
+    problem, rows, _ = solved_problem()
+    tilted = torch.nn.functional.normalize(rows + 1e-2 * random_rows(problem, len(rows)))
+    assert not are_same(problem, rows, tilted).any()
+    assert are_same(replace(problem, noise=float(problem.strengths[-1])), rows, tilted).diagonal().all()
 
 
 def test_kept_rows_are_not_the_same_and_dropped_ones_are():
     problem, _, _ = made_problem()
     rows = random_rows(problem, 200)
-    kept = drop_repeats(rows, 0.8)
+    kept = drop_repeats(problem, rows, 0.8)
     assert float((cosines(kept, kept) - torch.eye(len(kept))).max()) <= 0.8
     assert float(cosines(rows, kept).amax(dim=1).min()) > 0.8

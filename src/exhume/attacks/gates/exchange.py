@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from exhume.attacks.gates.problem import RowProblem
+from exhume.attacks.gates.rows import are_same
 from exhume.attacks.gates.zeros import classify_entries
 
 AT_ONE_END = 0.1
@@ -88,7 +89,7 @@ def exchange_rows(
     problem: RowProblem, rows: Float[Tensor, "rank rank"], proposals: Float[Tensor, "proposal rank"]
 ) -> Float[Tensor, "rank rank"]:
     """Exchange rows for proposals, those with the largest gain first, until no exchange helps."""
-    proposals = proposals[((proposals @ rows.T).abs() < problem.search.same_cosine).all(dim=1)]
+    proposals = proposals[~are_same(problem, proposals, rows).any(dim=1)]
     present, proposed = ClassifiedRows.of(problem, rows), ClassifiedRows.of(problem, proposals)
     score = present.score(problem)
     improved = len(proposals) > 0

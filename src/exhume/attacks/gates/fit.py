@@ -6,9 +6,7 @@ from torch import Tensor
 
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.zeros import find_zeros
-
-NUMBERS_AT_ONCE = 2**25
-"""Largest number of values in an intermediate product: a quarter of a gigabyte in float64."""
+from exhume.core.devices import numbers_at_once
 
 
 def fit_codes(
@@ -19,7 +17,7 @@ def fit_codes(
     Logistic regression on the gates, both classes weighed alike, from a least-squares start by Newton steps. At which
     end a unit is on is decided by the current margins.
     """
-    size = max(1, NUMBERS_AT_ONCE // problem.features.numel())
+    size = max(1, numbers_at_once(rows.device) // problem.features.numel())
     parts = [_fit(problem, zeros, steps, ridge) for zeros in torch.split(find_zeros(problem, rows), size)]
     return turn_off_zeros(problem, rows, torch.cat(parts)) if parts else rows
 

@@ -4,8 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-NUMBERS_AT_ONCE = 2**28
-"""Largest number of values in an intermediate product of many matrices: two gigabytes in float64."""
+from exhume.core.devices import numbers_at_once
 
 
 def fit_halfspaces(
@@ -52,10 +51,10 @@ def weighted_gram(
 
     For more rows of weights than vectors, it is one product with the pairwise products of the vectors.
     """
-    rank = len(vectors)
-    if rank <= len(weights) and rank * vectors.numel() <= NUMBERS_AT_ONCE:
+    rank, most = len(vectors), numbers_at_once(vectors.device)
+    if rank <= len(weights) and rank * vectors.numel() <= most:
         pairs = (vectors[:, None] * vectors).reshape(rank * rank, -1)
         return (weights @ pairs.T).reshape(-1, rank, rank)
-    size = max(1, NUMBERS_AT_ONCE // vectors.numel())
+    size = max(1, most // vectors.numel())
     parts = [weights[at : at + size, None, :] for at in range(0, max(len(weights), 1), size)]
     return torch.cat([(vectors * part) @ vectors.T for part in parts])

@@ -11,16 +11,18 @@ from torch import Tensor
 from exhume.attacks.gates.backprop import explained_share
 from exhume.attacks.gates.fit import count_contradictions, fit_codes
 from exhume.attacks.gates.problem import RowProblem
-from exhume.attacks.gates.rows import drop_repeats, polish, sharpen
+from exhume.attacks.gates.rows import are_same, drop_repeats, polish, sharpen
 from exhume.attacks.gates.significance import log_p_zeros
 from exhume.attacks.gates.zeros import count_evidence, find_zeros
 
 POOL_SIZE = 8
 """Rows that are kept in the pool, per dimension of the row space, besides its basis."""
 
+INDEPENDENT_NOISE = 3.0
+"""Least part of a row that heavier rows do not span, in standard deviations of the noise of an entry."""
 LEAST_BEYOND = 0.1
-"""Least number of zeros beyond those that can be forced, relative to the row that has most. True rows have 0.13 and
-more (4 to 25 units per example). A search of 200 rows by 1 024 units also ends in rows that have 0.04."""
+"""Least number of zeros beyond those that can be forced, relative to the median of the basis. Measured for true rows: 0.3
+and more from 5 units per example on. A search of 200 rows by 1 024 units also ends in rows that have 0.04."""
 
 
 def add_to_pool(
@@ -36,8 +38,8 @@ def add_to_pool(
     if len(rows):
         rows = polish(problem, sharpen(problem, rows) if problem.is_local else rows)
         rows = rows[log_p_zeros(problem, rows).to(rows.device) < limit]
-        rows = rows[((rows @ pool.T).abs() < rules.same_cosine).all(dim=1)]
-        rows = drop_repeats(rows[count_evidence(problem, rows).argsort(descending=True)], rules.same_cosine)
+        rows = rows[~are_same(problem, rows, pool).any(dim=1)]
+        rows = drop_repeats(problem, rows[count_evidence(problem, rows).argsort(descending=True)])
     if len(rows):
         codes = fit_codes(problem, rows)
         against = count_contradictions(problem, rows, codes)
@@ -48,14 +50,13 @@ def add_to_pool(
         pool, weights = torch.cat([pool, rows[is_explained]]), torch.cat([weights, new])
     order = weights.argsort(descending=True, stable=True)
     pool, weights = pool[order], weights[order]
-    same = torch.tril((pool @ pool.T).abs() > rules.same_cosine, -1).any(dim=1)
+    same = torch.tril(are_same(problem, pool, pool), -1).any(dim=1)
     pool, weights = pool[~same], weights[~same]
-    if len(pool):
-        beyond = count_evidence(problem, pool) - (problem.rank - 1)
-        is_sparse = beyond >= LEAST_BEYOND * beyond.max()
-        pool, weights = pool[is_sparse], weights[is_sparse]
     kept = torch.arange(len(pool), device=pool.device) < POOL_SIZE * problem.rank
-    kept[_independent(problem, pool)] = True
+    basis = _independent(problem, pool)
+    kept[basis] = True
+    beyond = count_evidence(problem, pool) - (problem.rank - 1)
+    kept &= beyond >= LEAST_BEYOND * (beyond[basis].median() if basis else 0)
     return pool[kept], weights[kept]
 
 
@@ -68,10 +69,11 @@ def _independent(problem: RowProblem, rows: Tensor) -> list[int]:
     """Return which rows are not spanned by rows before them."""
     kept: list[int] = []
     basis, rest = rows[:0], rows.clone()
+    least = (INDEPENDENT_NOISE * problem.noise_width(rows)).clamp(min=problem.search.independence).tolist()
     for index in range(len(rows)):
         if len(kept) == rows.shape[1]:
             break
-        if float(rest[index].norm()) > problem.search.independence:
+        if float(rest[index].norm()) > least[index]:
             direction = rest[index] - (rest[index] @ basis.T) @ basis
             direction = direction / direction.norm()
             basis = torch.cat([basis, direction[None]])

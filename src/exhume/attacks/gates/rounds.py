@@ -27,7 +27,7 @@ from exhume.attacks.gates.planes import scan_planes
 from exhume.attacks.gates.pool import add_to_pool, heaviest_basis
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.readout import missing_directions
-from exhume.attacks.gates.rows import complement, drop_repeats, polish, rows_of_inputs, rows_through_units
+from exhume.attacks.gates.rows import are_same, complement, drop_repeats, polish, rows_of_inputs, rows_through_units
 from exhume.attacks.gates.seeds import column_seeds, draw_starts
 from exhume.attacks.gates.significance import log_p_zeros
 from exhume.attacks.gates.zeros import count_evidence, find_zeros
@@ -36,6 +36,8 @@ BY_SILENCE, BY_EXPLAINING, BY_TOGETHER = 0, 1, 2
 """The ways to make rows; the last needs a complete set."""
 COMPLETE_PATIENCE = 3
 """Number of rounds without anything better after which a complete set is left as it is."""
+BETTER = 1.0
+"""By how much a choice of rows must fit better than the one before for the search to go on, in zeros."""
 MOST_ASKED = 5
 """Number of times that inputs that explain the evidence may lead to no new row; each doubles the cost of the next."""
 SURELY_GUESSED, MOST_GUESSED = 2, 5
@@ -103,8 +105,7 @@ class RowSearch:
 
     def _has_guesses(self) -> bool:
         """Return whether some rows are guesses, which chance may explain."""
-        nearest = (self.found @ self.pool.T).abs().amax(dim=1) if len(self.pool) else self.found.new_zeros(1)
-        return bool((nearest < self.problem.search.same_cosine).any())
+        return not bool(are_same(self.problem, self.found, self.pool).any(dim=1).all())
 
     def _ways(self) -> list[int]:
         """Return the ways that apply: a complete set explains the evidence better than other inputs would."""
@@ -135,7 +136,7 @@ class RowSearch:
         self.gains[way], self.used[way] = gain // cost, self.rounds + 1
         if self.is_complete and not was_complete:
             self.gains[:] = [0, 0, UNTRIED]  # what an incomplete set gained says nothing about a complete one
-        self.idle = 0 if gain or self.score > score else self.idle + 1
+        self.idle = 0 if gain or self.score > score + BETTER else self.idle + 1
         self.rounds += 1
 
     def _extend(self) -> None:
@@ -170,24 +171,36 @@ class RowSearch:
             around = draw_starts(problem, directions, strengths, count, self.generator)
             half = max(count // 2, count - len(seeds))
             seeds = torch.cat([around[:half] @ problem.basis, seeds[: count - half]])
-        return self._sparse(self._rows_of(seeds, complement(known)))
+        return self._sparse(self._rows_of(seeds, complement(known), is_random=True))
 
     def _sparse(self, rows: Tensor) -> Tensor:
         """Keep rows with more zeros than can be forced and chance adds to a single row, and find them again."""
         log_p = log_p_zeros(self.problem, rows).to(rows.device)
         return self._fit_again(rows[log_p < math.log(self.error_rate)])
 
-    def _rows_of(self, codes: Tensor, outside: Tensor | None = None) -> Tensor:
-        """Find several rows of each input: from few or many units, and from random choices of them."""
-        rules = self.problem.search
+    def _rows_of(self, codes: Tensor, outside: Tensor | None = None, *, is_random: bool = False) -> Tensor:
+        """Find several rows of each input: from few or many units, and from random choices of them.
+
+        A random input is not tried again once it led to a row, while rows are missing.
+        """
+        rules, found = self.problem.search, [rows_through_units(self.problem, codes, self.generator)]
+        self.tried += len(found[0])
         tries = [(share, 0.0, 0.0) for share in rules.unit_shares] + [
             (2.0, rules.jitter, 0.0),
             (None, 0.0, rules.dropped),
         ]
-        found = [rows_of_inputs(self.problem, codes, self.generator, *each, outside) for each in tries]
-        rows = torch.cat([*found, rows_through_units(self.problem, codes, self.generator)])
-        self.tried += len(rows)
-        return rows
+        for each in tries:
+            rows = rows_of_inputs(self.problem, codes, self.generator, *each, outside)
+            self.tried += len(rows)
+            found.append(rows)
+            if is_random and not self.is_complete:
+                codes = codes[log_p_zeros(self.problem, rows).to(codes.device) >= self._limit]
+        return torch.cat(found)
+
+    @property
+    def _limit(self) -> float:
+        """The log probability below which chance does not explain a row."""
+        return math.log(self.error_rate / max(self.tried, 1))
 
     def _rows_by_explaining(self) -> Tensor:
         """Find rows of inputs that together explain the evidence."""
@@ -199,9 +212,8 @@ class RowSearch:
     def _fit_again(self, rows: Tensor) -> Tensor:
         """Fit an input to each new row and find the row from it again; keep the sparser one."""
         problem, rules = self.problem, self.problem.search
-        rows = drop_repeats(rows[count_evidence(problem, rows).argsort(descending=True)], rules.similar_cosine)
-        if len(self.pool):
-            rows = rows[((rows @ self.pool.T).abs() < rules.same_cosine).all(dim=1)]
+        rows = drop_repeats(problem, rows[count_evidence(problem, rows).argsort(descending=True)], rules.similar_cosine)
+        rows = rows[~are_same(problem, rows, self.pool).any(dim=1)]
         rows = rows[: max(rules.seeds, problem.rank // 2)]
         if len(rows):
             self.tick()
@@ -215,8 +227,7 @@ class RowSearch:
 
     def _add(self, rows: Tensor) -> None:
         self.tick()
-        limit = math.log(self.error_rate / max(self.tried, 1))
-        self.pool, self.weights = add_to_pool(self.problem, self.pool, self.weights, rows, limit)
+        self.pool, self.weights = add_to_pool(self.problem, self.pool, self.weights, rows, self._limit)
 
     def _guess_missing(self) -> None:
         """Complete the rows by the best for inputs that only missing rows span, whether or not chance explains them."""

@@ -68,15 +68,17 @@ def count_chance_zeros(
 ) -> Float[Tensor, " row"]:
     """Estimate how many entries of each row are zero by chance, from the density of small entries above the zeros.
 
-    The larger of two estimates: from a band as narrow as the zeros, and from a wide one, since a search leaves few
-    entries just above the zeros that it forces. With ``is_strict``, one more entry is taken to be in the narrow band.
-    In a layer of 40 units this is a chance of 1/40 per zero, where a wide band shows 1/10 000.
+    The largest of three estimates: from a band as narrow as the zeros, from a wide one, since a search leaves few
+    entries just above the zeros that it forces, and for a normal vector, which matters where noise makes zeros nearly
+    as wide as the row. With ``is_strict``, one more entry is taken to be in the narrow band. In a layer of 40 units
+    this is a chance of 1/40 per zero, where a wide band shows 1/10 000.
     """
     size, width = problem.normalise(rows).abs(), zero_width(problem, rows)
     band = (3 * width).clamp(min=problem.certificate.density_band)
     is_above = (size > width) & problem.informative.bool()
     narrow, wide = ((is_above & (size <= end)).sum(dim=1).to(rows) for end in (2 * width, band))
-    return torch.maximum(narrow + is_strict, (wide + 1) * (width / (band - width))[:, 0])
+    seen = torch.maximum(narrow + is_strict, (wide + 1) * (width / (band - width))[:, 0])
+    return torch.maximum(seen, problem.units * torch.erf(width[:, 0] / 2**0.5))
 
 
 def off_probability(
