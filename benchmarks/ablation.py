@@ -32,7 +32,7 @@ def no_rows(problem: Any, *_: Any) -> Tensor:
     return problem.rows.new_zeros(0, problem.rank)
 
 
-def random_codes(problem: Any) -> Tensor:
+def random_codes(problem: Any, *_: Any) -> Tensor:
     """Return random inputs in place of the changes of single units."""
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(problem.units, problem.rank, generator=generator, dtype=torch.float64)

@@ -117,4 +117,3 @@ def test_a_view_takes_the_state_of_a_live_optimiser() -> None:
     state = view.optimiser_state
     assert torch.equal(state.first_moment["0.weight"], rule.state[model[0].weight]["exp_avg"])
     assert (state.optimiser, state.steps, state.lr) == ("Adam", 1, 1e-3)
-    assert state.largest_step == pytest.approx(1e-3)

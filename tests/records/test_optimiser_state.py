@@ -54,31 +54,14 @@ def test_lion_is_known_by_its_settings() -> None:
         "param_groups": [{"lr": 1e-4, "betas": (0.9, 0.99), "weight_decay": 0.0, "params": [0, 1]}],
     }
     state = read_state(content, nn.Linear(3, 2))
-    assert (state.optimiser, state.decay, state.largest_step) == ("Lion", 0.99, 1e-4)
+    assert (state.optimiser, state.decay, state.lr) == ("Lion", 0.99, 1e-4)
 
 
-def test_adams_step_is_bounded_and_its_window_ends_where_precision_does() -> None:
+def test_the_window_ends_where_precision_does() -> None:
     state = OptimiserState(first_moment={}, optimiser="AdamW", lr=1e-3, decay=0.9, second_decay=0.999, steps=10_000)
-    assert state.largest_step == pytest.approx(1e-3 * 0.1 / 0.001**0.5)
     window = state.window(1.2e-7)
     assert window is not None
     assert 0.9**window <= 1.2e-7 < 0.9 ** (window - 1)
-    assert OptimiserState(first_moment={}, optimiser="SGD", lr=0.1, decay=0.9).largest_step is None
-
-
-def test_no_step_of_adam_is_longer_than_the_bound() -> None:
-    model = nn.Linear(3, 1, bias=False)
-    rule = torch.optim.Adam(model.parameters(), lr=0.01)
-    generator = torch.Generator().manual_seed(0)
-    longest = 0.0
-    for step in range(200):
-        before = model.weight.detach().clone()
-        size = 1e3 if step % 50 == 49 else 1e-3  # rare large gradients are the worst case
-        model.weight.grad = size * torch.randn(1, 3, generator=generator)
-        rule.step()
-        longest = max(longest, float((model.weight.detach() - before).abs().max()))
-    bound = read_state(rule.state_dict(), model).largest_step
-    assert 0.01 < longest <= bound
 
 
 @pytest.mark.parametrize(

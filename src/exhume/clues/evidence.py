@@ -4,7 +4,6 @@ Each of them is ``Σ_i [x_i; 1] γ_iᵀ`` on a dense layer, plus a multiple of s
 differ in the steps that they sum over, and so in the weights that decide which units were on.
 """
 
-import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -37,8 +36,6 @@ class Evidence:
     """The number of steps that the sum shows, as far as it is known."""
     others: tuple["Evidence", ...] = ()
     """Gradients of the same inputs at other weights."""
-    largest_step: float | None = None
-    """The most by which one of these steps moved any weight, as far as it is known."""
 
     @property
     def is_local(self) -> bool:
@@ -53,17 +50,6 @@ class Evidence:
         kept = self.factor if factor is None else factor
         measured = self.measured[name].double()
         return measured if kept == 0.0 else measured - kept * self.reference[name].double()
-
-    def margin_of_constant_gates(self, inputs: Float[Tensor, "example value"], steps: int) -> Float[Tensor, " example"]:
-        """Return the pre-activation from which on a unit kept its gate during the last ``steps`` steps for certain.
-
-        ``inputs`` are those of the layer, with the constant 1 if it has a bias: no step moves the pre-activation of
-        ``x`` by more than ``largest_step·‖[x; 1]‖₁``. Infinite where the steps are not bounded.
-        """
-        if self.kind == "gradient":
-            return inputs.new_zeros(len(inputs))
-        limit = math.inf if self.largest_step is None else self.largest_step
-        return steps * limit * inputs.abs().sum(dim=1)
 
     def trained(self) -> set[str]:
         """Return the names of the parameters whose sum is not zero."""
@@ -87,8 +73,7 @@ def find_evidence(view: AttackerView) -> tuple[Evidence, ...]:
         state = view.optimiser_state
         precision = max(torch.finfo(moment.dtype).eps for moment in state.first_moment.values())
         window = state.window(precision)
-        held = _at(here, "optimiser state", state.first_moment)
-        found.append(replace(held, steps=window, largest_step=state.largest_step))
+        found.append(replace(_at(here, "optimiser state", state.first_moment), steps=window))
     if view.initial is not None:
         initial, final = view.initial, view.final
         # The gradient of a single step was taken at the initial weights alone.

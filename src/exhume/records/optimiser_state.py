@@ -61,20 +61,6 @@ class OptimiserState(Record):
     """``β2`` of Adam's family."""
     weight_decay: float | None = None
 
-    @property
-    def largest_step(self) -> float | None:
-        """The most by which one step moved any weight, weight decay aside; None where that is not bounded.
-
-        Adam's bound (Kingma and Ba 2015, section 2.1); Lion moves every weight by the learning rate.
-        """
-        if self.lr is None or self.optimiser is None:
-            return None
-        if self.optimiser == "Lion":
-            return self.lr
-        if not self.optimiser.startswith("Adam") or self.decay is None or self.second_decay is None:
-            return None
-        return self.lr * max(1.0, (1 - self.decay) / math.sqrt(max(1 - self.second_decay, 1e-30)))
-
     def window(self, precision: float) -> int | None:
         """Return the number of last steps whose gradients show at a relative precision; None where it is not known."""
         if self.decay is None or not 0 < self.decay < 1:

@@ -25,6 +25,16 @@ class TestColumnSeeds:
         sizes = seeds.norm(dim=1)
         assert bool((sizes.diff() >= -1e-12).all())
 
+    def test_without_the_part_of_known_rows_they_contain_missing_inputs_only(self):
+        problem, rows, inputs = made_problem()
+        known, missing = rows[:-2], inputs[-2:] @ problem.basis
+        seeds = column_seeds(problem, known)
+        inside = torch.linalg.qr(missing.T).Q
+        torch.testing.assert_close(seeds @ inside @ inside.T, seeds)
+        # The smallest of them are near one of the two.
+        best = torch.cosine_similarity(seeds[:, None], missing[None], dim=2).amax(dim=1)
+        assert float(best.median()) > 0.9
+
     def test_without_a_bias_both_signs_are_there(self):
         problem, _, _ = made_problem(has_bias=False)
         seeds = column_seeds(problem)

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from exhume.attacks.gates.halfspaces import weighted_gram
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.zeros import find_zeros
 from exhume.core.devices import numbers_at_once
@@ -23,26 +24,29 @@ def fit_codes(
 
 
 def _fit(problem: RowProblem, zeros: Bool[Tensor, "row unit"], steps: int, ridge: float) -> Tensor:
-    features, identity = problem.features, torch.eye(problem.rank).to(problem.rows)
+    # At the same weights, both ends are one; it counts twice.
+    ends = 1 if problem.is_local else 2
+    features, identity = problem.features[: ends * zeros.shape[1]], torch.eye(problem.rank).to(problem.rows)
     is_zero, is_nonzero = zeros.to(features), (~zeros).to(features) * problem.informative
     weights = is_zero / is_zero.sum(dim=1, keepdim=True).clamp(min=1)
     weights = weights + is_nonzero / is_nonzero.sum(dim=1, keepdim=True).clamp(min=1)
-    weights = (0.5 * problem.units * weights).repeat(1, 2)
-    labels = is_nonzero.repeat(1, 2)
-    gram = (features.T * weights[:, None, :]) @ features
+    weights = (0.5 * problem.units * weights).repeat(1, ends)
+    labels = is_nonzero.repeat(1, ends)
+    gram = weighted_gram(features.T, weights)
     penalty = ridge * gram.diagonal(dim1=1, dim2=2).mean(dim=1).clamp(min=1e-150)[:, None, None] * identity
     codes: Tensor = torch.linalg.solve(gram + penalty, ((2 * labels - 1) * weights @ features)[..., None])[..., 0]
     margins = (codes @ features.T).abs()
     codes = codes * (2 * weights.sum(dim=1) / (margins * weights).sum(dim=1).clamp(min=1e-300))[:, None]
     for _ in range(steps):
         margins = codes @ features.T
-        before, after = margins.chunk(2, dim=1)
+        before, after = margins.chunk(2, dim=1) if ends == 2 else (margins, margins)
         at_start = torch.sigmoid(2 * (before - after))
-        share = torch.where(labels > 0, torch.cat([at_start, 1 - at_start], dim=1), 1.0) * weights
+        at_ends = torch.cat([at_start, 1 - at_start], dim=1)[:, : margins.shape[1]]
+        share = torch.where(labels > 0, at_ends, 1.0) * weights * (2 / ends)
         on = torch.sigmoid(margins)
         slope = (share * (on - labels)) @ features + 1e-2 * codes
-        curvature = (share * on * (1 - on)).clamp(min=1e-3)
-        hessian = (features.T * curvature[:, None, :]) @ features + 1e-2 * identity
+        curvature = (share * on * (1 - on)).clamp(min=2e-3 / ends)
+        hessian = weighted_gram(features.T, curvature) + 1e-2 * identity
         step = torch.linalg.solve(hessian, slope[..., None])[..., 0]
         longest = 3 * codes.norm(dim=1, keepdim=True) / step.norm(dim=1, keepdim=True).clamp(min=1e-12)
         codes = codes - step * longest.clamp(max=1)

@@ -45,7 +45,8 @@ def add_to_pool(
         against = count_contradictions(problem, rows, codes)
         is_explained = against <= rules.largest_contradiction * find_zeros(problem, rows).sum(dim=1)
         share = explained_share(problem, rows, codes) if problem.is_local else torch.ones_like(against)
-        is_explained &= share >= rules.least_explained * share.max()
+        least = rules.least_explained if problem.readout is None else rules.least_explained_linearly
+        is_explained &= share >= least * share.max()
         new = ((count_evidence(problem, rows) - against) * share)[is_explained]
         pool, weights = torch.cat([pool, rows[is_explained]]), torch.cat([weights, new])
     order = weights.argsort(descending=True, stable=True)

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from exhume.attacks.gates.rules import CertificateRules, SearchRules
+from exhume.attacks.gates.shared_part import read_out_linearly
 from exhume.clues.first_layer import Signals
 from exhume.clues.subspace import CLEAR_GAP, LIKE_ROUNDING, InputSubspace, noise_edge
 
@@ -68,6 +69,12 @@ class RowProblem:
     def is_local(self) -> bool:
         """Whether all gradients are taken to be at the same weights: one gradient, or the state of an optimiser."""
         return torch.equal(self.before, self.after)
+
+    @cached_property
+    def readout(self) -> Float[Tensor, "output unit"] | None:
+        """The output weights of the units in one gradient below a linear output layer; None elsewhere."""
+        is_known = self.gates_are_exact and self.has_exact_signals and self.blocks == 1
+        return read_out_linearly(self.signals[-1], len(self.after), self.after) if is_known else None
 
     @property
     def change(self) -> Float[Tensor, "value rank"]:

@@ -30,6 +30,7 @@ from exhume.attacks.gates.readout import missing_directions
 from exhume.attacks.gates.rows import are_same, complement, drop_repeats, polish, rows_of_inputs, rows_through_units
 from exhume.attacks.gates.seeds import column_seeds, draw_starts
 from exhume.attacks.gates.significance import log_p_zeros
+from exhume.attacks.gates.values import have_values, rows_by_values
 from exhume.attacks.gates.zeros import count_evidence, find_zeros
 
 BY_SILENCE, BY_EXPLAINING, BY_TOGETHER = 0, 1, 2
@@ -92,6 +93,10 @@ class RowSearch:
         self.found = self.pool = self.trusted = self.problem.rows.new_zeros(0, self.problem.rank)
         self.weights = self.pool.new_zeros(0)
         """Zeros beyond chance of each row of the pool, less those that its input contradicts."""
+        self.by_values = have_values(self.problem)
+        """Whether rows are found by their values as well, which needs no other inputs."""
+        if self.by_values:
+            self.gains[BY_EXPLAINING] = 0
 
     @property
     def is_complete(self) -> bool:
@@ -162,6 +167,11 @@ class RowSearch:
     def _rows_by_silence(self) -> Tensor:
         """Find rows from the units that inputs most certainly left off; the inputs are columns and random ones."""
         problem = self.problem
+        if self.by_values:
+            seeds = column_seeds(problem, self.trusted if len(self.trusted) < problem.rank else None)
+            count = self._count(0)
+            start = self.idle * count % len(seeds)  # rows that were found last left new changes; else further units
+            return self._rows_of(seeds[start : start + count])
         known = self._known_rows()
         directions, strengths = missing_directions(problem, known)
         count = self._count(len(strengths))
@@ -179,10 +189,13 @@ class RowSearch:
         return self._fit_again(rows[log_p < math.log(self.error_rate)])
 
     def _rows_of(self, codes: Tensor, outside: Tensor | None = None, *, is_random: bool = False) -> Tensor:
-        """Find several rows of each input: from few or many units, and from random choices of them.
+        """Find rows of each input: by values, or several from few or many units and from random choices of them.
 
         A random input is not tried again once it led to a row, while rows are missing.
         """
+        if self.by_values:
+            self.tried += len(codes)
+            return rows_by_values(self.problem, codes)
         rules, found = self.problem.search, [rows_through_units(self.problem, codes, self.generator)]
         self.tried += len(found[0])
         tries = [(share, 0.0, 0.0) for share in rules.unit_shares] + [

@@ -73,7 +73,8 @@ def rows_of_inputs(
     chosen, valid = torch.split(units, size), torch.split(best.isfinite(), size)
     directions = [outside] * len(chosen) if outside is None or outside.ndim == 2 else torch.split(outside, size)
     parts = zip(chosen, valid, directions, strict=True)
-    return torch.cat([_robust_normals(problem, *part) for part in parts])
+    every = problem.directions.T
+    return torch.cat([robust_normals(problem, every[at] * counts[..., None], at, where) for at, counts, where in parts])
 
 
 def rows_through_units(
@@ -114,24 +115,34 @@ def complement(rows: Float[Tensor, "row rank"]) -> Float[Tensor, "rank free"]:
     return every[:, len(rows) :]
 
 
-def _robust_normals(
+def robust_normals(
     problem: RowProblem,
+    columns: Float[Tensor, "candidate chosen dimension"],
     units: Int[Tensor, "candidate chosen"],
-    valid: Bool[Tensor, "candidate chosen"],
-    outside: Float[Tensor, "*each rank free"] | None,
-) -> Float[Tensor, "candidate rank"]:
-    """Find the vectors that are orthogonal to as many of the chosen units as possible, and are not small outside."""
-    columns = problem.directions.T[units] * valid[..., None]
-    alike = torch.full((len(units), problem.rank), problem.rank**-0.5).to(columns)
-    rows = _towards_lowest(columns.mT @ columns, alike, 12, outside)
+    outside: Float[Tensor, "*each dimension free"] | None = None,
+    widths: tuple[float, ...] = WIDTHS,
+) -> Float[Tensor, "candidate dimension"]:
+    """Find the unit vectors that are orthogonal to as many of the columns as possible; a row and what goes with it.
+
+    Args:
+        problem: what the rows are rows of.
+        columns: one equation per chosen unit; the first dimensions are those of the row space.
+        units: the chosen units.
+        outside: directions in which the vectors are not small; None: all.
+        widths: the residuals beyond which a column loses its say, one after the other.
+    """
+    dimensions = columns.shape[2]
+    alike = torch.full((len(units), dimensions), dimensions**-0.5).to(columns)
+    vectors = _towards_lowest(columns.mT @ columns, alike, 12, outside)
     lengths = problem.rows.norm(dim=0).clamp(min=1e-300)[units]
-    for width in WIDTHS:
+    for width in widths:
         for _ in range(2):
+            rows = vectors[:, : problem.rank]
             noise = problem.noise * (rows / problem.strengths).norm(dim=1, keepdim=True) / lengths
-            residuals = (columns @ rows[..., None])[..., 0]
+            residuals = (columns @ vectors[..., None])[..., 0]
             weighted = columns * (1 / (residuals.square() + noise.square() + width**2))[..., None]
-            rows = _towards_lowest(weighted.mT @ columns, rows, 2, outside)
-    return rows
+            vectors = _towards_lowest(weighted.mT @ columns, vectors, 2, outside)
+    return vectors
 
 
 def _towards_lowest(

@@ -72,6 +72,9 @@ class SearchRules:
     """Least share of a row that back-propagation must explain, relative to the row it explains best; used where all
     gradients were taken at nearly the same weights. True rows have 0.72 to 1 there. Relative, because dropout and batch
     statistics, which nobody predicts, lower the shares of all rows."""
+    least_explained_linearly: Share = 0.95
+    """The same in one gradient below a linear output layer, where gates alone decide the signals. True rows have 0.98
+    to 1 there."""
     independence: Share = 1e-2
     """Least part of a row that heavier rows do not span."""
     contradiction_weight: PositiveFloat = 3.0

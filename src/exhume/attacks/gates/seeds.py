@@ -17,14 +17,22 @@ START_DISTANCE = 3.0
 """Largest distance of a random input from that mean, in units of the mean."""
 
 
-def column_seeds(problem: RowProblem) -> Float[Tensor, "informative rank"]:
+def column_seeds(
+    problem: RowProblem, known: Float[Tensor, "row rank"] | None = None
+) -> Float[Tensor, "informative rank"]:
     """Return the change of each informative unit as an input, in coordinates of the basis, the smallest first.
 
-    Without a bias the sign of an input is unknown, so both signs are returned.
+    Less the part that known rows span: what is left contains missing inputs only. A row overlaps little with what
+    others span of it, so that mainly those are left that fired the unit. Without a bias the sign of an input is
+    unknown, so both signs are returned.
     """
     units = problem.informative.nonzero()[:, 0]
     units = units[problem.movement[units].argsort()]
-    codes = (problem.strengths[:, None] * problem.rows[:, units]).T
+    rows = problem.rows
+    if known is not None and len(known):
+        span = torch.linalg.qr(known.T).Q
+        rows = rows - span @ (span.T @ rows)
+    codes = (problem.strengths[:, None] * rows[:, units]).T
     if problem.has_bias:
         return torch.where(codes @ problem.basis[-1][:, None] < 0, -codes, codes)
     return torch.stack([codes, -codes], dim=1).flatten(0, 1)
