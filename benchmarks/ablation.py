@@ -67,8 +67,7 @@ STRATEGIES: dict[str, dict[str, Callable[..., Any]]] = {
     "explaining": {"RowSearch._rows_by_explaining": no_rows_of_search},
     "fitting again": {"RowSearch._fit_again": same_rows},
     "planes": {"scan_planes": no_rows},
-    "groups": {"search_groups": no_rows, "exchange_groups": same_rows},
-    "joint exchange": {"exchange_rows": same_rows, "exchange_groups": same_rows},
+    "joint exchange": {"exchange_rows": same_rows},
     "guessing": {"RowSearch._guess_missing": do_nothing},
 }
 """What to replace in the search, by the strategy that this switches off.

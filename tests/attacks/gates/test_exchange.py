@@ -9,7 +9,6 @@ from exhume.attacks.gates import exchange
 from exhume.attacks.gates.exchange import (
     ClassifiedRows,
     _promising_exchanges,
-    exchange_groups,
     exchange_rows,
     joint_score,
     read_codes,
@@ -59,42 +58,6 @@ def test_inputs_are_read_out_up_to_scale():
     problem, rows, inputs = made_problem()
     read = read_codes(problem, rows) @ problem.basis.T
     assert float(cosines(read, inputs).diagonal().min()) > 1 - 1e-9
-
-
-class TestGroups:
-    def mixtures(self, seed, parts, closeness=0.3):
-        problem, rows, _ = made_problem(twins=1, width=300, closeness=closeness, seed=seed)
-        wrong = rows.clone()
-        wrong[:2] = torch.tensor([[1.0, parts[0]], [parts[1], 1.0]], dtype=torch.float64) @ rows[:2]
-        return problem, rows, wrong / wrong.norm(dim=1, keepdim=True)
-
-    def test_two_mixtures_that_support_each_other_are_exchanged_together(self):
-        problem, rows, wrong = self.mixtures(0, (-0.9, -0.9))
-        pool = torch.cat([rows, wrong[:2]])
-        together = exchange_groups(problem, wrong, pool, [0])
-        assert float(cosines(together, rows).amax(dim=0).min()) > 1 - 1e-9
-        assert joint_score(problem, together) > joint_score(problem, wrong)
-
-    @pytest.mark.parametrize("parts", [(0.5, 0.5), (-0.5, -0.5), (0.9, 0.9), (0.5, -0.5)])
-    def test_other_mixtures_are_exchanged_too(self, parts):
-        problem, rows, wrong = self.mixtures(1, parts)
-        found = exchange_groups(problem, wrong, torch.cat([wrong[:2], rows]), [0, 1])
-        assert float(cosines(found, rows).amax(dim=0).min()) > 1 - 1e-9
-
-    def test_three_mixtures_are_exchanged_at_once(self):
-        problem, rows, _ = made_problem(twins=2, width=300, closeness=0.3)
-        wrong = rows.clone()
-        mixture = [[1.0, 0.5, -0.4], [0.3, 1.0, 0.6], [-0.5, 0.4, 1.0]]
-        wrong[:3] = torch.tensor(mixture, dtype=torch.float64) @ rows[:3]
-        wrong /= wrong.norm(dim=1, keepdim=True)
-        found = exchange_groups(problem, wrong, rows, [0])
-        assert float(cosines(found, rows).amax(dim=0).min()) > 1 - 1e-9
-
-    def test_true_rows_and_unsuspected_ones_stay(self):
-        problem, rows, wrong = self.mixtures(0, (-0.9, -0.9))
-        pool = torch.cat([wrong[:2], rows])
-        assert torch.equal(exchange_groups(problem, rows, pool, list(range(6))), rows)
-        assert torch.equal(exchange_groups(problem, wrong, pool, []), wrong)
 
 
 def test_replaced_rows_are_classified_as_if_anew():

@@ -6,7 +6,6 @@ one by one. An exchange changes every input by a rank-one update, so very many c
 
 import math
 from dataclasses import dataclass
-from itertools import combinations, product
 
 import torch
 from jaxtyping import Bool, Float
@@ -99,38 +98,6 @@ def exchange_rows(
             trial = present.replaced([place], proposed, [proposal])
             if (new := trial.score(problem)) > score + LEAST_GAIN:
                 present, score, improved = trial, new, True
-    return present.rows
-
-
-def exchange_groups(
-    problem: RowProblem,
-    rows: Float[Tensor, "rank rank"],
-    pool: Float[Tensor, "candidate rank"],
-    suspects: list[int],
-) -> Float[Tensor, "rank rank"]:
-    """Exchange two or three rows at once, for those in the pool that span the same space.
-
-    Mixtures of the same rows support each other: exchanging one alone does not help.
-
-    Args:
-        problem: what the rows are rows of.
-        rows: the present rows.
-        pool: candidate rows, the best first.
-        suspects: the rows whose groups are tried.
-    """
-    present, candidates = ClassifiedRows.of(problem, rows), ClassifiedRows.of(problem, pool)
-    score = present.score(problem)
-    zeros = present.zeros.to(rows)
-    own = zeros.sum(dim=1, keepdim=True) - zeros @ zeros.T
-    own = torch.minimum(own, own.T).fill_diagonal_(math.inf)
-    for size, index in product((2, 3), suspects):
-        members = [index, *own[index].argsort()[: size - 1].tolist()]
-        span = torch.linalg.qr(present.rows[members].T).Q
-        inside = ((pool @ span).norm(dim=1) > 1 - 1e-6).nonzero()[: problem.search.partners, 0].tolist()
-        for chosen in combinations(inside, size):
-            trial = present.replaced(members, candidates, list(chosen))
-            if (new := trial.score(problem)) > score + LEAST_GAIN:
-                present, score = trial, new
     return present.rows
 
 

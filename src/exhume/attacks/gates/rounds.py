@@ -20,9 +20,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from exhume.attacks.gates.certificate import may_contain
-from exhume.attacks.gates.exchange import exchange_groups, exchange_rows, joint_score, read_codes
+from exhume.attacks.gates.exchange import exchange_rows, joint_score, read_codes
 from exhume.attacks.gates.fit import fit_codes, orient_codes
-from exhume.attacks.gates.groups import search_groups
 from exhume.attacks.gates.planes import scan_planes
 from exhume.attacks.gates.pool import add_to_pool, heaviest_basis
 from exhume.attacks.gates.problem import RowProblem
@@ -253,28 +252,18 @@ class RowSearch:
         self.found = heaviest_basis(problem, torch.cat([self.found, rows, anything]))
 
     def _rows_together(self) -> Tensor:
-        """Find rows for the inputs that all rows imply together, and inside the spans of rows that may be mixed."""
+        """Find rows for the inputs that all rows imply together."""
         codes = orient_codes(self.problem, self.found, read_codes(self.problem, self.found))
-        inside = search_groups(self.problem, self.found, codes, self._suspects(self.found), self.generator)
-        self.tried += len(inside)
         readers = torch.linalg.inv(self.found)
         outside = (readers / readers.norm(dim=0)).T[:, :, None]  # each is orthogonal to all rows but one
-        return torch.cat([self._rows_of(codes, outside), inside])
+        return self._rows_of(codes, outside)
 
     def _choose_again(self, guesses: Tensor) -> None:
         """Choose the rows that fit together best, among the pool and guesses, which chance may explain."""
-        problem = self.problem
-        best = max(self._choices(torch.cat([self.pool, guesses])), key=lambda choice: joint_score(problem, choice))
+        best = max(self._choices(torch.cat([self.pool, guesses])), key=lambda rows: joint_score(self.problem, rows))
         self.tick()
-        if suspects := self._suspects(best):
-            best = exchange_rows(problem, exchange_groups(problem, best, self.pool, suspects), self.pool)
-        if (score := joint_score(problem, best)) > self.score:
+        if (score := joint_score(self.problem, best)) > self.score:
             self.found, self.score = best, score
-
-    def _suspects(self, rows: Tensor) -> list[int]:
-        """Return the rows that may be mixed into another, or contain another."""
-        parts = self._parts(rows)
-        return [int(row) for row in (parts.any(dim=0) | parts.any(dim=1)).nonzero()[:, 0]]
 
     def _unmixed(self, rows: Tensor) -> Tensor:
         """Return which rows contain no other."""

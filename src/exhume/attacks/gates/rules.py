@@ -80,12 +80,8 @@ class SearchRules:
     contradiction_weight: PositiveFloat = 3.0
     """Weight of one contradicting unit, in zeros."""
 
-    # Near-duplicates
-    linked_zeros: Share = 0.15
-    """Rows are linked if one has fewer zeros that the other lacks than this fraction of the units."""
+    # Pairs of rows and sets of units
     partners: PositiveInt = 8
-    """Number of rows in whose planes a row is searched, and of candidates from which a group is chosen anew."""
-    largest_group: PositiveInt = 4
-    """Number of rows in a group of near-duplicates, at most."""
+    """Number of rows in whose planes a row is searched."""
     unit_sets: PositiveInt = 400
-    """Number of random sets of units whose common zero gives a row of a group."""
+    """Largest number of random sets of units, each of which determines a row, per input."""

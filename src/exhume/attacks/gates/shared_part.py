@@ -25,13 +25,17 @@ SEPARATED = "it was separated from the part that all inputs share, which proves 
 SAME_INPUT = 0.01
 """Distance of two inputs, relative to their norm, up to which they are the same."""
 
+PROBES = 8
+"""Number of patterns of activity by which it is checked that outputs are linear in the units."""
+
 
 def read_out_linearly(signals: Signals, units: int, like: Tensor) -> Float[Tensor, "output unit"] | None:
     """Return the output weights of all units, where outputs are linear in what the activation returns; else None."""
     generator = torch.Generator().manual_seed(0)
-    active = 0.5 + torch.rand(2, units, generator=generator, dtype=torch.float64).to(like)
-    first, second = signals(active)
-    return first if torch.allclose(first, second) else None
+    # All units are on, some of them a thousand times as much as others: this switches the gates of any layer above.
+    sizes = 10 ** (6 * torch.rand(PROBES, units, generator=generator, dtype=torch.float64) - 3)
+    first, *others = signals(sizes.to(like))
+    return first if all(torch.allclose(first, other) for other in others) else None
 
 
 def separate_inputs(subspace: InputSubspace, readout: Float[Tensor, "output unit"]) -> Float[Tensor, "input value"]:
