@@ -106,7 +106,7 @@ def _find_rows(
     """
     free = torch.linalg.qr(known.T, mode="complete")[0][:, len(known) :]
     changes, found = free.T @ columns.changes, []
-    for pattern in torch.unique(columns.participation(codes), dim=0) if len(codes) else ():
+    for pattern in torch.unique(columns.participation(codes), dim=0) if len(codes) and len(changes) else ():
         if int((~pattern).sum()) < len(changes) + 10 or not bool(pattern.any()):
             continue
         row, gap = _contrast(changes[:, pattern], changes[:, ~pattern])
