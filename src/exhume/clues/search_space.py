@@ -29,6 +29,9 @@ class SearchSpace:
     """Orthonormal columns."""
     constant: float | Float[Tensor, "run 1 1"] | None = None
     """The last coordinate of every input (per run); None where it is free like the others."""
+    unit: float = 1.0
+    """The size of a value, in which steps and first guesses are counted: 1 for inputs of a network; for the features
+    that a layer reads, the root mean square of the point nearest to zero."""
 
     @classmethod
     def spanned_by(cls, subspace: InputSubspace, dtype: torch.dtype) -> "SearchSpace":
@@ -45,7 +48,9 @@ class SearchSpace:
         nearest = inputs @ (ones / ones.square().sum())
         nearest = nearest - directions @ (directions.T @ nearest)
         distance = torch.linalg.norm(nearest)
-        return cls(len(inputs), torch.cat([directions, (nearest / distance)[:, None]], 1).to(dtype), float(distance))
+        unit = 1.0 if subspace.layer.reads_input else float(distance) / len(inputs) ** 0.5
+        whole = torch.cat([directions, (nearest / distance)[:, None]], 1).to(dtype)
+        return cls(len(inputs), whole, float(distance), unit)
 
     @classmethod
     def side_by_side(cls, spaces: Sequence["SearchSpace"]) -> "SearchSpace":

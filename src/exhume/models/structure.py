@@ -221,6 +221,25 @@ def trained_steps(model: nn.Module, changed: Collection[str]) -> list[tuple[Step
     return found
 
 
+def part_above(model: nn.Module, layer: str) -> nn.Module | None:
+    """Return a layer and everything above it as a module that takes what the layer reads, with the same names.
+
+    None for an untraceable model, a layer that is used more than once, and steps above it that read anything else.
+    """
+    graph = _trace(model)
+    uses = [] if graph is None else [node for node in graph.nodes if node.op == "call_module" and node.target == layer]
+    if graph is None or len(uses) != 1 or len(uses[0].all_input_nodes) != 1:
+        return None
+    above = fx.Graph()
+    copies = {uses[0].all_input_nodes[0]: above.placeholder("features")}
+    nodes = list(graph.nodes)
+    for node in nodes[nodes.index(uses[0]) :]:
+        if not copies.keys() >= set(node.all_input_nodes):
+            return None
+        copies[node] = above.node_copy(node, copies.__getitem__)
+    return fx.GraphModule(model, above)
+
+
 def _only_successor(node: fx.Node, model: nn.Module) -> Step | None:
     """Return the only step that takes the output of ``node``, skipping steps that only move values around."""
     while True:

@@ -11,9 +11,11 @@ from exhume.attacks.gates.rounds import RowSearch, no_tick
 from exhume.attacks.gates.rows import polish
 from exhume.clues.clues import clues_of
 from exhume.core.run_context import OutOfTime, RunContext
+from exhume.models.lower_layers import LowerLayers
 from exhume.models.mlp import MLP
+from tests.attacks.gates.conv_victims import conv_network, weight_change_view
 from tests.attacks.gates.test_gate_certificate import Given
-from tests.attacks.gates.victims import cosines, draw, problem_of, true_rows, view_of, with_constant
+from tests.attacks.gates.victims import cosines, draw, problem_of, true_rows, unit_rows, view_of, with_constant
 
 
 def source_of(view, warm_start=None, **context):
@@ -93,3 +95,19 @@ def test_an_attack_that_refuses_is_not_asked(crowded):
     _, view = crowded
     gradient = {name: view.final[name] - view.initial[name] for name in ("layer1.weight", "layer1.bias")}
     assert source_of(replace(view, initial=None, gradient=gradient))[2] is None
+
+
+def test_features_that_explain_the_evidence_find_rows_of_a_head():
+    data = draw("digits", 24)
+    view = weight_change_view(conv_network(width=384), data, frozen=True, steps=10, lr=0.05)
+    problem, _, explain = source_of(view)
+    features = LowerLayers(view.module(view.final), "hidden")(data.to_model(data.train.inputs)).double()
+    read = torch.cat([features, torch.ones_like(features[:, :1])], dim=1)
+    subspace = clues_of(view).require_gate_subspace()
+    rows = unit_rows(torch.linalg.lstsq(read.T, subspace.layer.change).solution, subspace.rows)
+    search = RowSearch(problem=problem, generator=torch.Generator().manual_seed(0), starts=None, error_rate=1e-3)
+    explained = polish(problem, search._rows_of(explain(0, none(problem), no_tick)))
+    assert hits(explained, rows) >= 8
+    assert hits(explained, rows) > 2 * hits(search._rows_by_silence(), rows)
+    known, missing = rows[:12], rows[12:]
+    assert hits(polish(problem, search._rows_of(explain(0, known, no_tick))), missing) >= 8

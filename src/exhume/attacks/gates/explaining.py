@@ -4,6 +4,8 @@ The evidence is a sum over all training inputs, so the inputs are best guessed a
 attack (:class:`~exhume.attacks.weight_difference.WeightDifference`) leaves inputs near enough to the true ones to tell
 which units they left off. Rows that are known leave a smaller problem of the same kind: fewer inputs, in the subspace
 that only they span, explain what the known effects leave. So every answer makes the next one easier.
+
+Where the layer reads features, the dense layers from there on are a network of their own, whose inputs they are.
 """
 
 from dataclasses import replace
@@ -15,8 +17,8 @@ from torch import Tensor
 from exhume.attacks.attack import Attack
 from exhume.attacks.gates.rounds import Explain, Tick
 from exhume.attacks.weight_difference import WeightDifference
-from exhume.clues.first_layer import FirstLayer
 from exhume.clues.subspace import InputSubspace
+from exhume.clues.tail import tail_view
 from exhume.core.errors import Refusal
 from exhume.core.run_context import RunContext
 from exhume.gradient_sums.sums import stack_of
@@ -44,20 +46,22 @@ def explanations(
         context: the source of chance, and the deadline.
     """
     layer = subspace.layer
-    can_repeat = _explains_inputs(view, layer)
-    can_continue = can_repeat and stack_of(view) is not None and not layer.evidence.others
+    own = view if layer.reads_input else tail_view(view, layer)
+    can_repeat = own is not None and _applies(own)
+    can_continue = own is not None and can_repeat and stack_of(own) is not None and not layer.evidence.others
 
     def explain(asked: int, rows: Tensor, tick: Tick) -> Tensor:
         quiet = replace(context, checkpoint=None, progress=lambda *_, **__: tick())
         first = replace(FIRST, steps=FIRST.steps * 2**asked)
         if warm_start is not None and (asked == 0 or not can_repeat):
-            inputs = view.to_model(warm_start.recover(view, quiet).inputs.to(view.device))
-        elif can_continue:
-            inputs = first.explain_rest(view, subspace.without(rows), quiet)
+            inputs = view.to_model(warm_start.recover(view, quiet).inputs.to(view.device)).double()
+            read = inputs.flatten(1) if layer.reads_input else trunk_of(view, layer.name, layer.evidence.after)(inputs)
         else:
-            inputs = view.to_model(first.recover(view, quiet).inputs.to(view.device))
-        inputs = inputs.double()
-        read = inputs.flatten(1) if layer.reads_input else trunk_of(view, layer.name, layer.evidence.after)(inputs)
+            assert own is not None, "without a view of the layer and a warm start there is nothing to ask"
+            if can_continue:
+                read = first.explain_rest(own, subspace.without(rows), quiet).double()
+            else:
+                read = own.to_model(first.recover(own, quiet).inputs.to(view.device)).double().flatten(1)
         if layer.has_bias:
             read = torch.cat([read, torch.ones_like(read[:, :1])], dim=1)
         return read @ columns
@@ -65,10 +69,10 @@ def explanations(
     return explain if warm_start is not None or can_repeat else None
 
 
-def _explains_inputs(view: AttackerView, layer: FirstLayer) -> bool:
-    """Return whether the weight-difference attack applies, and finds what the layer reads."""
+def _applies(view: AttackerView) -> bool:
+    """Return whether the weight-difference attack applies."""
     try:
         FIRST.check(view)
     except Refusal:
         return False
-    return layer.reads_input
+    return True

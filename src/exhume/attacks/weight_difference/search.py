@@ -95,9 +95,10 @@ class Search:
         """Minimise the problems of one stage."""
         steps = self.stages[number].steps
         all_steps, earlier_steps = (sum(one.steps for one in some) for some in (self.stages, self.stages[:number]))
+        space = problems[0].space
         adam = Adam(
             steps=steps,
-            learning_rates=(self.learning_rate * problems[0].space.stretch, self.learning_rate),
+            learning_rates=(self.learning_rate * space.stretch * space.unit, self.learning_rate),
             decay=self.decay,
             tolerance=self.tolerance,
             patience=self.patience,

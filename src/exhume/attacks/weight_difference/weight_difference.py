@@ -196,7 +196,8 @@ class WeightDifference(Attack):
                 _interpolate_weights(evidence, stage.positions),
                 space,
                 box_weight=self.box_weight,
-                sharpness=stage.sharpness,
+                # The features of a layer in the middle may be small, and so are the values of the units above them.
+                sharpness=(stage.sharpness[0] / space.unit, stage.sharpness[1] / space.unit),
                 dual_unit=1.0 / (candidates * count_outputs(view.model, view.input_shape)),
                 balance=self.balance,
                 evidence=evidence,
@@ -260,7 +261,7 @@ class WeightDifference(Attack):
     def _draw_guesses(self, view: AttackerView, task: "_Plan", generator: torch.Generator) -> Variables:
         # Drawn on the CPU, so that a seed means the same on every device.
         problem, outputs = task.problems[0], count_outputs(view.model, view.input_shape)
-        inputs = self.init_std * torch.randn(task.candidates, view.input_size, generator=generator)
+        inputs = self.init_std * problem.space.unit * torch.randn(task.candidates, view.input_size, generator=generator)
         duals = torch.rand(problem.points, task.candidates, outputs, generator=generator) - 0.5
         like = problem.target[0]
         return problem.space.project(inputs.to(like)).contiguous(), duals.to(like)
