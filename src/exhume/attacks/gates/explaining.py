@@ -26,7 +26,7 @@ from exhume.inversion.through_trunk import trunk_of
 from exhume.records import AttackerView
 
 FIRST = WeightDifference(steps=250, oversampling=2.0, features="midpoint", learning_rate=0.1)
-"""The attack that explains the evidence; with twice as many steps after each time that it led to no new row."""
+"""The attack that explains the evidence; with twice as many steps after each time that it led to few new rows."""
 
 
 def explanations(

@@ -38,8 +38,10 @@ COMPLETE_PATIENCE = 3
 """Number of rounds without anything better after which a complete set is left as it is."""
 BETTER = 1.0
 """By how much a choice of rows must fit better than the one before for the search to go on, in zeros."""
+FRUITFUL = 0.1
+"""Least fraction of the missing rows that inputs that explain the evidence must lead to, or the next take longer."""
 MOST_ASKED = 5
-"""Number of times that inputs that explain the evidence may lead to no new row; each doubles the cost of the next."""
+"""Number of times that such inputs may lead to fewer rows; each time doubles the cost of the next."""
 SURELY_GUESSED, MOST_GUESSED = 2, 5
 """Number of missing rows up to which they are guessed: at once, and when rounds find nothing new. A wrong guess spoils
 the inputs of all rows."""
@@ -76,7 +78,7 @@ class RowSearch:
     """Number of consecutive rounds without a new row, or without a better choice of rows."""
     rounds: int = 0
     asked: int = 0
-    """Number of times that inputs that explain the evidence led to no new row."""
+    """Number of times that inputs that explain the evidence led to few new rows."""
     columns: int = 0
     """Number of units whose change has served as an input."""
     score: float = -sys.float_info.max
@@ -136,7 +138,7 @@ class RowSearch:
         self.is_settled = len(self.trusted) == self.problem.rank
         gain = max(len(self.found) - before, 0) + max(len(self.trusted) - trusted, 0)
         cost = 2**self.asked if way == BY_EXPLAINING else 1
-        self.asked += way == BY_EXPLAINING and not gain
+        self.asked += way == BY_EXPLAINING and gain < FRUITFUL * (self.problem.rank - before)
         self.gains[way], self.used[way] = gain // cost, self.rounds + 1
         if self.is_complete and not was_complete:
             self.gains[:] = [0, 0, UNTRIED]  # what an incomplete set gained says nothing about a complete one
