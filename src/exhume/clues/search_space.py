@@ -30,8 +30,8 @@ class SearchSpace:
     constant: float | Float[Tensor, "run 1 1"] | None = None
     """The last coordinate of every input (per run); None where it is free like the others."""
     unit: float = 1.0
-    """The size of a value, in which steps and first guesses are counted: 1 for inputs of a network; for the features
-    that a layer reads, the root mean square of the point nearest to zero."""
+    """Unit of steps and first guesses: 1 for the inputs of a network; for the features that a layer reads, the root
+    mean square of the values of the point nearest to zero."""
 
     @classmethod
     def spanned_by(cls, subspace: InputSubspace, dtype: torch.dtype) -> "SearchSpace":

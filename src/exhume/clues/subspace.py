@@ -59,7 +59,7 @@ class Rest(NamedTuple):
     subspace: "InputSubspace"
     """The subspace of the other inputs."""
     known: Float[Tensor, "row unit"]
-    """The span of the known effects; orthonormal."""
+    """An orthonormal basis of the span of the known effects."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,7 @@ class InputSubspace:
     """All singular values."""
     layer: FirstLayer
 
-    def without(self, rows: Float[Tensor, "row rank"]) -> "Rest":
+    def without(self, rows: Float[Tensor, "row rank"]) -> Rest:
         """Return what the effects of some inputs leave, given as independent combinations of :attr:`rows`."""
         left, strengths, right = split_off(self.strengths, rows)
         others = replace(

@@ -29,7 +29,7 @@ def gradient_sums(
 
 
 def stack_of(view: AttackerView) -> DenseStack | None:
-    """Return the dense stack that a view's model is; None where it is none, and sums are not in closed form."""
+    """Return a view's model as a dense stack, whose sums have a closed form; None where it is no such stack."""
     stack = dense_stack(view.model)
     return stack if stack is not None and stack.input_size == view.input_size else None
 

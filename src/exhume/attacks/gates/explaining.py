@@ -5,7 +5,8 @@ attack (:class:`~exhume.attacks.weight_difference.WeightDifference`) leaves inpu
 which units they left off. Rows that are known leave a smaller problem of the same kind: fewer inputs, in the subspace
 that only they span, explain what the known effects leave. So every answer makes the next one easier.
 
-Where the layer reads features, the dense layers from there on are a network of their own, whose inputs they are.
+Where the layer reads features, the dense layers from there on are a network of their own, whose inputs are the
+features.
 """
 
 from dataclasses import replace
@@ -25,8 +26,8 @@ from exhume.gradient_sums.sums import stack_of
 from exhume.inversion.through_trunk import trunk_of
 from exhume.records import AttackerView
 
-FIRST = WeightDifference(steps=250, oversampling=2.0, features="midpoint", learning_rate=0.1)
-"""The attack that explains the evidence; with twice as many steps after each time that it led to few new rows."""
+EXPLAINING = WeightDifference(steps=250, oversampling=2.0, features="midpoint", learning_rate=0.1)
+"""The attack that explains the evidence. Its steps double whenever it led to few new rows."""
 
 
 def explanations(
@@ -40,7 +41,7 @@ def explanations(
 
     Args:
         view: what the attacker holds.
-        subspace: what the layer shows whose rows are searched; what the layer reads is returned.
+        subspace: the subspace of the layer whose rows are searched; what this layer reads is returned.
         columns: the directions that inputs are returned in coordinates of.
         warm_start: an attack to ask first.
         context: the source of chance, and the deadline.
@@ -52,16 +53,16 @@ def explanations(
 
     def explain(asked: int, rows: Tensor, tick: Tick) -> Tensor:
         quiet = replace(context, checkpoint=None, progress=lambda *_, **__: tick())
-        first = replace(FIRST, steps=FIRST.steps * 2**asked)
         if warm_start is not None and (asked == 0 or not can_repeat):
             inputs = view.to_model(warm_start.recover(view, quiet).inputs.to(view.device)).double()
             read = inputs.flatten(1) if layer.reads_input else trunk_of(view, layer.name, layer.evidence.after)(inputs)
         else:
             assert own is not None, "without a view of the layer and a warm start there is nothing to ask"
+            attack = replace(EXPLAINING, steps=EXPLAINING.steps * 2**asked)
             if can_continue:
-                read = first.explain_rest(own, subspace.without(rows), quiet).double()
+                read = attack.explain_rest(own, subspace.without(rows), quiet).double()
             else:
-                read = own.to_model(first.recover(own, quiet).inputs.to(view.device)).double().flatten(1)
+                read = own.to_model(attack.recover(own, quiet).inputs.to(view.device)).double().flatten(1)
         if layer.has_bias:
             read = torch.cat([read, torch.ones_like(read[:, :1])], dim=1)
         return read @ columns
@@ -72,7 +73,7 @@ def explanations(
 def _applies(view: AttackerView) -> bool:
     """Return whether the weight-difference attack applies."""
     try:
-        FIRST.check(view)
+        EXPLAINING.check(view)
     except Refusal:
         return False
     return True

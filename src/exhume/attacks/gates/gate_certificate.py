@@ -86,10 +86,10 @@ class GateCertificate(Attack):
         search.tick = lambda: context.report("recover", len(search.trusted), problem.rank, f"round {search.rounds + 1}")
         separated: Tensor | None = None
         while search.rounds < self.rounds and not search.is_finished(self.patience):
-            if separated is None and search.idle >= IDLE_BESIDE_SEPARATED:
-                separated = _separate(view, subspace, problem)
-            if search.idle >= IDLE_BESIDE_SEPARATED and separated is not None and len(separated) > len(search.found):
-                break
+            if search.idle >= IDLE_BESIDE_SEPARATED:
+                separated = _separate(view, subspace, problem) if separated is None else separated
+                if len(separated) > len(search.found):
+                    break
             before = search.pack()
             try:
                 search.tick()

@@ -17,7 +17,6 @@ from exhume.attacks.gates.zeros import count_evidence, find_zeros
 
 POOL_SIZE = 8
 """Rows that are kept in the pool, per dimension of the row space, besides its basis."""
-
 INDEPENDENT_NOISE = 3.0
 """Least part of a row that heavier rows do not span, in standard deviations of the noise of an entry."""
 LEAST_BEYOND = 0.1

@@ -30,8 +30,8 @@ NEARLY_ZERO = 5.0
 keeps its errors where they exceed the noise: of the rows of a head trained above frozen convolutions all 40 may then be
 mixed, and with 5 none."""
 SAME_NOISE = 4.0
-"""How far two copies of a row may differ, in squares of the noise of an entry. With noise of 5e-6 on the weights of 50
-MNIST images, half of the pool are copies without this, and 37 of 50 rows are found."""
+"""Largest ``1 − cosine`` of two copies of a row, in squares of the noise of an entry. With noise of 5e-6 on the weights
+of 50 MNIST images, half of the pool are copies without this, and 37 of 50 rows are found."""
 SHARPENING = (3e-3, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
 """The same widths for rows that are nearly right."""
 
@@ -82,9 +82,10 @@ def rows_through_units(
 ) -> Float[Tensor, "found rank"]:
     """Find a row of each input through random sets of units that it left off: the one that is zero on most of them.
 
-    ``rank - 1`` units determine a row, exactly if none of them fired in mid-training. Of a small rank, many sets cost
+    ``rank - 1`` units determine a row, exactly if none of them fired in mid-training. At a small rank, many sets cost
     little and some have no such unit, while a robust fit to all units may end elsewhere. Half of the sets prefer the
-    units that were most certainly off.
+    units that were most certainly off. Each half gives one row per input; an input that leaves too few units off has
+    none.
     """
     score, chosen = rank_silence(problem, codes), problem.rank - 1
     score = score[score.isfinite().sum(dim=1) >= chosen]
@@ -122,13 +123,15 @@ def robust_normals(
     outside: Float[Tensor, "*each dimension free"] | None = None,
     widths: tuple[float, ...] = WIDTHS,
 ) -> Float[Tensor, "candidate dimension"]:
-    """Find the unit vectors that are orthogonal to as many of the columns as possible; a row and what goes with it.
+    """Find the unit vectors that are orthogonal to as many of the columns as possible.
+
+    A vector consists of a row and of other unknowns that the equations share with it, if there are any.
 
     Args:
         problem: what the rows are rows of.
         columns: one equation per chosen unit; the first dimensions are those of the row space.
         units: the chosen units.
-        outside: directions in which the vectors are not small; None: all.
+        outside: orthonormal directions in which the size of a vector is measured; None: all.
         widths: the residuals beyond which a column loses its say, one after the other.
     """
     dimensions = columns.shape[2]
@@ -209,9 +212,10 @@ def are_same(
     others: Float[Tensor, "other rank"],
     cosine: float | None = None,
 ) -> Bool[Tensor, "row other"]:
-    """Return which rows are the same up to sign and noise, or up to sign and a cosine where that is given.
+    """Return which rows are the same up to sign: those whose cosine is above ``cosine``, or as noise may leave it.
 
-    Noise moves a row by about as much as one of its entries, so two copies of a row differ by the squares of that.
+    Noise moves a row by about as much as one of its entries, so the cosine of two copies falls by the square of that.
+    ``cosine`` is by default that of polished rows.
     """
     least = problem.search.same_cosine if cosine is None else cosine
     noise = problem.noise_width(rows)[:, None].maximum(problem.noise_width(others)).square()

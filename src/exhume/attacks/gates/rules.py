@@ -64,14 +64,15 @@ class SearchRules:
     similar_cosine: Share = 1 - 1e-4
     """Cosine above which rough rows are the same."""
     same_cosine: Share = 1 - 1e-6
-    """Cosine above which polished rows are the same. Noise moves rows by less, the mixtures that matter by more."""
+    """Cosine above which polished rows are the same; a smaller one where noise moves rows further. Mixtures that matter
+    differ by more."""
     largest_contradiction: Share = 0.15
     """Largest fraction of a row's zeros that its own fitted input may contradict. The difference of two rows with a
     constant ratio on shared units is sparser than both, but no input is off where it is zero."""
     least_explained: Share = 0.8
     """Least share of a row that back-propagation must explain, relative to the row it explains best; used where all
     gradients were taken at nearly the same weights. True rows have 0.72 to 1 there. Relative, because dropout and batch
-    statistics, which nobody predicts, lower the shares of all rows."""
+    statistics, which cannot be predicted, lower the shares of all rows."""
     least_explained_linearly: Share = 0.95
     """The same in one gradient below a linear output layer, where gates alone decide the signals. True rows have 0.98
     to 1 there."""

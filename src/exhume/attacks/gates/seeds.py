@@ -22,9 +22,9 @@ def column_seeds(
 ) -> Float[Tensor, "informative rank"]:
     """Return the change of each informative unit as an input, in coordinates of the basis, the smallest first.
 
-    Less the part that known rows span: what is left contains missing inputs only. A row overlaps little with what
-    others span of it, so that mainly those are left that fired the unit. Without a bias the sign of an input is
-    unknown, so both signs are returned.
+    The part that ``known`` rows span is subtracted, so that only missing inputs are left, mainly those that fired the
+    unit: known rows span little of any other row. Without a bias the sign of an input is unknown, so both signs are
+    returned.
     """
     units = problem.informative.nonzero()[:, 0]
     units = units[problem.movement[units].argsort()]

@@ -24,7 +24,6 @@ SEPARATED = "it was separated from the part that all inputs share, which proves 
 """Why an input that was found in this way is not certified."""
 SAME_INPUT = 0.01
 """Distance of two inputs, relative to their norm, up to which they are the same."""
-
 PROBES = 8
 """Number of patterns of activity by which it is checked that outputs are linear in the units."""
 

@@ -28,7 +28,7 @@ def have_values(problem: RowProblem) -> bool:
 
 
 def rows_by_values(problem: RowProblem, codes: Float[Tensor, "candidate rank"]) -> Float[Tensor, "candidate rank"]:
-    """Find the row of each input, up to a positive factor, from the units whose gates are most certain."""
+    """Find the row of each input from the units whose gates are most certain; the scale of an input does not matter."""
     if len(codes) == 0:
         return codes
     margins = codes @ problem.gates[1].T

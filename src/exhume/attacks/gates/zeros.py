@@ -1,4 +1,4 @@
-"""Zeros of rows: which entries count as zero, and which rows share their zeros.
+"""Zeros of rows: which entries count as zero, and how many of them chance makes.
 
 With ReLU, the row of an input is exactly zero on every unit that never fires on it.
 """

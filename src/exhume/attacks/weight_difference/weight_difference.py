@@ -181,7 +181,7 @@ class WeightDifference(Attack):
         )
 
     def _plan(self, view: AttackerView, rest: Rest | None = None) -> "_Plan":
-        """Pose one problem per stage of the search."""
+        """Pose one problem per stage of the search; of what known effects leave, where ``rest`` is given."""
         if rest is None:
             candidates, subspace = self._choose_space(view)
         else:
