@@ -70,7 +70,7 @@ def test_the_attack_that_was_asked_for_is_asked_first(crowded):
     problem, columns, explain = source_of(view, warm_start=Given(images=images))
     given = with_constant(view, data.train.inputs)
     torch.testing.assert_close(explain(0, none(problem), no_tick), given @ columns @ problem.basis)
-    assert len(explain(1, none(problem), no_tick)) == 2 * problem.rank
+    assert len(explain(0, none(problem), no_tick)) == 2 * problem.rank
 
 
 def test_the_deadline_ends_an_explanation(crowded):

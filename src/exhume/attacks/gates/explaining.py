@@ -51,9 +51,12 @@ def explanations(
     can_repeat = own is not None and _applies(own)
     can_continue = own is not None and can_repeat and stack_of(own) is not None and not layer.evidence.others
 
+    is_first = True
+
     def explain(asked: int, rows: Tensor, tick: Tick) -> Tensor:
+        nonlocal is_first
         quiet = replace(context, checkpoint=None, progress=lambda *_, **__: tick())
-        if warm_start is not None and (asked == 0 or not can_repeat):
+        if warm_start is not None and (is_first or not can_repeat):
             inputs = view.to_model(warm_start.recover(view, quiet).inputs.to(view.device)).double()
             read = inputs.flatten(1) if layer.reads_input else trunk_of(view, layer.name, layer.evidence.after)(inputs)
         else:
@@ -63,6 +66,7 @@ def explanations(
                 read = attack.explain_rest(own, subspace.without(rows), quiet).double()
             else:
                 read = own.to_model(attack.recover(own, quiet).inputs.to(view.device)).double().flatten(1)
+        is_first = False
         if layer.has_bias:
             read = torch.cat([read, torch.ones_like(read[:, :1])], dim=1)
         return read @ columns
