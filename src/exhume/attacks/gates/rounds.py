@@ -182,14 +182,14 @@ class RowSearch:
             around = draw_starts(problem, directions, strengths, count, self.generator)
             half = max(count // 2, count - len(seeds))
             seeds = torch.cat([around[:half] @ problem.basis, seeds[: count - half]])
-        return self._sparse(self._rows_of(seeds, complement(known)))
+        return self._sparse(self._rows_of(seeds, complement(known), is_random=True))
 
     def _sparse(self, rows: Tensor) -> Tensor:
         """Keep rows with more zeros than can be forced and chance adds to a single row, and find them again."""
         log_p = log_p_zeros(self.problem, rows).to(rows.device)
         return self._fit_again(rows[log_p < math.log(self.error_rate)])
 
-    def _rows_of(self, codes: Tensor, outside: Tensor | None = None) -> Tensor:
+    def _rows_of(self, codes: Tensor, outside: Tensor | None = None, *, is_random: bool = False) -> Tensor:
         """Find rows of each input: by values, or several from few or many units and from random choices of them.
 
         A random input is not tried again once it led to a row, while rows are missing.
@@ -207,6 +207,8 @@ class RowSearch:
             rows = rows_of_inputs(self.problem, codes, self.generator, *each, outside)
             self.tried += len(rows)
             found.append(rows)
+            if is_random and not self.is_complete:
+                codes = codes[log_p_zeros(self.problem, rows).to(codes.device) >= self._limit]
         return torch.cat(found)
 
     @property
