@@ -20,8 +20,8 @@ POOL_SIZE = 8
 INDEPENDENT_NOISE = 3.0
 """Least part of a row that heavier rows do not span, in standard deviations of the noise of an entry."""
 LEAST_BEYOND = 0.1
-"""Least number of zeros beyond those that can be forced, relative to the median of the basis. True rows have 0.3 and
-more from 5 units per example on. A search of 200 rows by 1 024 units also ends in rows that have 0.04."""
+"""Least number of zeros beyond those that can be forced, relative to the median of the basis. True rows have about as
+many as each other; a search of many rows also ends in vectors with few more zeros than can be forced."""
 
 
 def add_to_pool(
