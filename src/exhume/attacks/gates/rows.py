@@ -30,8 +30,8 @@ NEARLY_ZERO = 5.0
 keeps its errors where they exceed the noise: of the rows of a head trained above frozen convolutions all 40 may then be
 mixed, and with 5 none."""
 SAME_NOISE = 4.0
-"""Largest ``1 − cosine`` of two copies of a row, in squares of the noise of an entry. Each copy is off by about one such
-deviation, so their difference has at most twice that length. Not tuned."""
+"""Largest ``1 − cosine`` of two copies of a row, in squares of the noise of an entry. Each copy is off by about one
+such deviation. Not tuned."""
 SHARPENING = (3e-3, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
 """The same widths for rows that are nearly right."""
 
