@@ -15,24 +15,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from exhume.attacks.gates.check import CheckedRows
+from exhume.attacks.gates.mixing import CLEAN, has_decayed, may_contain
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.sums import MISJUDGED, UNEXPLAINED, explain_rows, log_odds_one, log_p_one, measure_off_units
-from exhume.attacks.gates.zeros import find_zeros, zero_width
-from exhume.core.chance import bound_log_tail
-
-SMALLEST_PART = 0.1
-"""Smallest part of a mixture that its zeros must rule out, relative to the whole; matters where noise is large."""
-LEAST_NONZERO = 1e-2
-"""Size of an entry from which on it counts against a mixture, in root mean squares of its row. Where noise is small,
-parts down to the width of a zero over this are ruled out: with 1e-4 a part of 1 % in a buffer went unnoticed."""
+from exhume.attacks.gates.zeros import find_zeros
 
 SHARED_ROUNDING = 2.0
 """Size of the rounding errors of gradients, which neighbouring entries share, relative to independent ones. Without it,
 2 of 50 errors are 5 % above their bound in a momentum buffer."""
-CLEAN = 3.0
-"""Largest scatter of the zeros of a row, relative to noise, at which nothing else is in it. Measured in weight changes
-and gradients: up to 2.4 in ordinary networks; 14 to 300 where an input lies on the line between two others and is
-nearly equal to one of them. In an optimiser's state, what fired long ago has decayed to any size."""
 TRACES = 30.0
 """Largest part of a row that backward signals leave unexplained, relative to noise, at which nothing else is in it;
 measured up to 18 in ordinary networks."""
@@ -157,62 +147,6 @@ def doubt_sums(
     together = units.pool(others.to(rows.device))
     is_refuted = bool(others.any()) and float(log_p_one(together, MISJUDGED)) < math.log(error_rate)
     return certificate.with_doubt(Doubt.VARIED, others & is_refuted)
-
-
-def may_contain(
-    problem: RowProblem,
-    rows: Float[Tensor, "row rank"],
-    codes: Float[Tensor, "row rank"],
-    error_rate: float,
-    *,
-    is_strict: bool = False,
-) -> Bool[Tensor, "row row"]:
-    """Return for each row which other rows may be mixed into it.
-
-    A mixture of ``g`` rows is zero on their common zeros, on up to ``g - 1`` units that its coefficients are chosen
-    for, and by chance. So if row ``l`` is a part of row ``j``, few zeros of ``j`` are not zeros of ``l``: no more than
-    the other parts can force and chance can add. The density of small entries of ``j`` above its zeros measures chance.
-    Only zeros on units that the input of ``j`` leaves off count: the difference of two rows whose entries have the same
-    ratio on all units that both inputs fire is zero there as well.
-
-    Args:
-        problem: what the rows are rows of.
-        rows: the rows.
-        codes: their inputs, in coordinates of the basis.
-        error_rate: the probability of missing a part.
-        is_strict: whether only noise makes zeros inexact, and not also the search.
-    """
-    size, informative = problem.normalise(rows).abs(), problem.informative.bool()
-    width = zero_width(problem, rows)
-    if is_strict and not has_decayed(problem):
-        width = torch.minimum(width, CLEAN * problem.certificate.zero_width * problem.noise_width(rows)[:, None])
-    before, after = (codes @ gate.T for gate in problem.gates)
-    zeros = (size <= width) & informative & (before <= 0) & (after <= 0)
-    band = (3 * width).clamp(min=problem.certificate.density_band)
-    small = ((size > width) & (size <= band) & informative).to(rows)
-    # Of a part that is large enough, these entries show above the zeros of the row.
-    least = (width / SMALLEST_PART).clamp(min=LEAST_NONZERO)
-    own, trials, nearby = (torch.zeros(len(rows), len(rows)).to(rows) for _ in range(3))
-    for row in range(len(rows)):
-        nonzero = ((size > least[row]) & informative).to(rows)
-        own[row], nearby[row], trials[row] = nonzero @ zeros[row].to(rows), nonzero @ small[row], nonzero.sum(dim=1)
-    own, trials = own.fill_diagonal_(math.inf), trials.clamp(min=1)
-    expected = (nearby + 1) * width / (band - width)
-    # The other rows in the order in which they can be parts; the parts before one in this order can force a zero each.
-    order = own.argsort(dim=1)[:, :-1]
-    forced = torch.arange(1, len(rows), device=rows.device)
-    beyond, tried = (own.gather(1, order) - forced).clamp(min=0), trials.gather(1, order)
-    chance = (expected.gather(1, order) / tried).clamp(1e-12, 1 - 1e-9)
-    tail = bound_log_tail(beyond.cpu().numpy(), tried.cpu().numpy(), chance.cpu().numpy())
-    is_possible = torch.as_tensor(tail, device=rows.device) > math.log(error_rate / len(rows) ** 2)
-    # If a row can be a part, all rows before it, which have fewer zeros against them, can be parts as well.
-    is_possible = is_possible.flip(1).cummax(dim=1).values.flip(1) if len(rows) > 1 else is_possible
-    return torch.zeros_like(own, dtype=torch.bool).scatter_(1, order, is_possible)
-
-
-def has_decayed(problem: RowProblem) -> bool:
-    """Return whether gradients at several weights were summed of which one is known, as in an optimiser's state."""
-    return not problem.gates_are_exact and torch.equal(problem.before, problem.after)
 
 
 def are_clean(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Bool[Tensor, " row"]:

@@ -14,8 +14,8 @@ from exhume.attacks.gates.check import check_rows
 from exhume.attacks.gates.compression import compress_values
 from exhume.attacks.gates.explaining import explanations
 from exhume.attacks.gates.features import doubt_features, in_units_of_features, is_plausible
-from exhume.attacks.gates.input_range import fit_scale, is_inside_range
-from exhume.attacks.gates.problem import RowProblem, pose_problem
+from exhume.attacks.gates.input_range import fit_scale, is_inside_range, range_directions
+from exhume.attacks.gates.problem import CERTIFICATE_RULES, RowProblem, pose_problem
 from exhume.attacks.gates.rounds import RowSearch
 from exhume.attacks.gates.shared_part import SAME_INPUT, SEPARATED, add_candidates, read_out_linearly, separate_inputs
 from exhume.attacks.gates.significance import log_p_generic
@@ -70,7 +70,12 @@ class GateCertificate(Attack):
         evidence = subspace.layer.evidence
         ends = (evidence.before, evidence.after)
         signals = tuple(backward_signals(view, end, subspace.layer) for end in ends)
-        problem = pose_problem(subspace, signals, has_exact_signals=is_same_in_training(view.model, view.input_shape))
+        problem = pose_problem(
+            subspace,
+            signals,
+            has_exact_signals=is_same_in_training(view.model, view.input_shape),
+            box=range_directions(view, subspace.basis, CERTIFICATE_RULES) if subspace.layer.reads_input else None,
+        )
         compressed, columns = compress_values(problem)
         search = RowSearch(
             problem=compressed,

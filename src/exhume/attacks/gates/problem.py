@@ -45,6 +45,8 @@ class RowProblem:
     """Whether the layers above do the same in every pass: no dropout, no normalisation by batches."""
     blocks: int = 1
     """Number of gradients, at weights of their own, whose units stand side by side."""
+    box: Float[Tensor, "bound rank"] | None = None
+    """Directions whose products with an input are positive if its values lie in their range; None: it is unknown."""
     signals: tuple[Signals, ...]
     """Functions from pre-activations to backward signals, at the initial and the final weights."""
     certificate: CertificateRules = CERTIFICATE_RULES
@@ -92,6 +94,11 @@ class RowProblem:
         return self.before @ self.basis, self.after @ self.basis
 
     @cached_property
+    def halfspaces(self) -> Float[Tensor, "halfspace rank"]:
+        """All that an input is judged by: the gates before training, those after it, and the range of values."""
+        return torch.cat([*self.gates, *([] if self.box is None else [self.box])])
+
+    @cached_property
     def features(self) -> Float[Tensor, "gate rank"]:
         """The gates scaled to norm one: all units before training, then all after it."""
         both = torch.cat(self.gates)
@@ -129,7 +136,11 @@ class RowProblem:
 
 
 def pose_problem(
-    subspace: InputSubspace, signals: tuple[Signals, ...], *, has_exact_signals: bool = True
+    subspace: InputSubspace,
+    signals: tuple[Signals, ...],
+    *,
+    has_exact_signals: bool = True,
+    box: Float[Tensor, "bound rank"] | None = None,
 ) -> RowProblem:
     """Set up the row problem of a subspace."""
     layer = subspace.layer
@@ -152,6 +163,7 @@ def pose_problem(
         gates_are_exact=layer.evidence.is_local and layer.evidence.kind != "optimiser state",
         has_exact_signals=has_exact_signals,
         blocks=1 + len(layer.evidence.others),
+        box=box,
         signals=signals,
     )
 

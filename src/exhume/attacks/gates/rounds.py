@@ -19,9 +19,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from exhume.attacks.gates.certificate import may_contain
 from exhume.attacks.gates.exchange import exchange_rows, joint_score, read_codes
+from exhume.attacks.gates.families import rows_in_families
 from exhume.attacks.gates.fit import fit_codes, orient_codes
+from exhume.attacks.gates.mixing import may_contain
 from exhume.attacks.gates.planes import scan_planes
 from exhume.attacks.gates.pool import add_to_pool, heaviest_basis
 from exhume.attacks.gates.problem import RowProblem
@@ -128,6 +129,8 @@ class RowSearch:
         self._add(rows)
         was_complete = self.is_complete
         self._add(scan_planes(self.problem, self.found if was_complete else heaviest_basis(self.problem, self.pool)))
+        if was_complete:
+            self._add(self._rows_in_families())
         if not was_complete:
             self._extend()
         elif way == BY_TOGETHER and self._has_guesses():
@@ -182,18 +185,15 @@ class RowSearch:
             around = draw_starts(problem, directions, strengths, count, self.generator)
             half = max(count // 2, count - len(seeds))
             seeds = torch.cat([around[:half] @ problem.basis, seeds[: count - half]])
-        return self._sparse(self._rows_of(seeds, complement(known), is_random=True))
+        return self._sparse(self._rows_of(seeds, complement(known)))
 
     def _sparse(self, rows: Tensor) -> Tensor:
         """Keep rows with more zeros than can be forced and chance adds to a single row, and find them again."""
         log_p = log_p_zeros(self.problem, rows).to(rows.device)
         return self._fit_again(rows[log_p < math.log(self.error_rate)])
 
-    def _rows_of(self, codes: Tensor, outside: Tensor | None = None, *, is_random: bool = False) -> Tensor:
-        """Find rows of each input: by values, or several from few or many units and from random choices of them.
-
-        A random input is not tried again once it led to a row, while rows are missing.
-        """
+    def _rows_of(self, codes: Tensor, outside: Tensor | None = None) -> Tensor:
+        """Find rows of each input: by values, or several from few or many units and from random choices of them."""
         if self.by_values:
             self.tried += len(codes)
             return rows_by_values(self.problem, codes)
@@ -207,8 +207,6 @@ class RowSearch:
             rows = rows_of_inputs(self.problem, codes, self.generator, *each, outside)
             self.tried += len(rows)
             found.append(rows)
-            if is_random and not self.is_complete:
-                codes = codes[log_p_zeros(self.problem, rows).to(codes.device) >= self._limit]
         return torch.cat(found)
 
     @property
@@ -259,6 +257,14 @@ class RowSearch:
         readers = torch.linalg.inv(self.found)
         outside = (readers / readers.norm(dim=0)).T[:, :, None]  # each is orthogonal to all rows but one
         return self._rows_of(codes, outside)
+
+    def _rows_in_families(self) -> Tensor:
+        """Find rows in the spaces of rows that may be mixed with each other."""
+        codes = orient_codes(self.problem, self.found, read_codes(self.problem, self.found))
+        parts = may_contain(self.problem, self.found, codes, self.error_rate)
+        rows = rows_in_families(self.problem, self.found, codes, parts, self.generator)
+        self.tried += len(rows)
+        return rows
 
     def _choose_again(self, guesses: Tensor) -> None:
         """Choose the rows that fit together best, among the pool and guesses, which chance may explain."""

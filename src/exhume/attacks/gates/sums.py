@@ -19,27 +19,18 @@ from jaxtyping import Bool, Float
 from scipy.stats import poisson
 from torch import Tensor
 
+from exhume.attacks.gates.firing import REACH, ROUNDING, UNFORESEEN, firing_distance
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.zeros import zero_width
 
-ROUNDING = 1e-5
-"""Least pre-activation whose sign float32 tells, relative to the sum of the sizes of its terms."""
 UNEXPLAINED = 1e-3
 """Largest part of the row of one input that backward signals leave unexplained, beside noise. Measured in gradients of
 four data sets: at most 2e-5 for true rows, at least 2e-2 for sums."""
 LEAST_NONZERO = 1e-2
 """Size from which an entry counts as nonzero, in root mean squares of its row; noise of single units is far less."""
-REACH = 0.2
-"""Distance from firing at which a unit that is off at both ends fired in between with probability 1/e. Chosen among
-0.1, 0.15, 0.2 and 0.3 on true rows of 48 small trainings, 20 with lively gates and a federated round, of whose 32 true
-rows 0.1 refutes 17, and on known sums."""
-UNFORESEEN = 1e-3
-"""Probability that a unit fired for a reason that its distance does not explain."""
 MISJUDGED = 2.0
 """Factor by which this law may misjudge how many units fire in all rows together. Measured: up to 1.6 in true rows of
 federated rounds on CIFAR-10, and 5.6 where inputs were varied between steps."""
-LEAST_MOVEMENT = 0.1
-"""Least distance that a unit is taken to have covered, in medians of all units: some return to where they began."""
 PARTNERS = 128
 """Largest number of other inputs by which it is judged what a sum would look like."""
 
@@ -62,7 +53,7 @@ def explain_rows(problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: F
     """
     every = problem.normalise(rows) * problem.informative / problem.units**0.5
     margins = (inputs @ problem.before.T).nan_to_num()
-    least = ROUNDING * (inputs.abs() @ problem.before.abs().T)
+    least = ROUNDING * inputs.norm(dim=1, keepdim=True) * problem.before.norm(dim=1)
     unexplained, separation = rows.new_full((2, len(rows)), torch.inf)
     for row in inputs.isfinite().all(dim=1).nonzero()[:, 0].tolist():
         is_sure = margins[row].abs() > least[row]
@@ -110,25 +101,10 @@ class OffUnits:
 def measure_off_units(
     problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: Float[Tensor, "row value"]
 ) -> OffUnits:
-    """Return the units that inputs leave off, what the rows have there, and what is expected of one input or of sums.
-
-    A unit whose margins at the two ends are ``m0`` and ``m1`` is as far from firing as ``√(m0 m1)`` relative to the
-    distance that its weights moved. Where only one end is known, it is relative to the root mean square of the margins.
-    """
-    informative = problem.informative.bool()
+    """Return the units that inputs leave off, what rows have there, and what is expected of one input or of sums."""
     before, after = inputs @ problem.before.T, inputs @ problem.after.T
-    is_off = (before < 0) & (after < 0) & informative
-    margins = (before * after).clamp(min=0).sqrt()
-    moved = (problem.after - problem.before).norm(dim=1)
-    if problem.gates_are_exact:
-        least = ROUNDING * (inputs.abs() @ problem.before.abs().T)
-        distance = torch.where(margins > least, torch.inf, 0.0)
-    elif bool((moved[informative] > 0).any()):
-        covered = moved.clamp(min=LEAST_MOVEMENT * float(moved[informative].median()))
-        distance = margins / (covered * inputs.norm(dim=1, keepdim=True)).clamp(min=1e-300)
-    else:
-        typical = before[:, informative].square().mean(dim=1, keepdim=True).sqrt()
-        distance = margins / typical.clamp(min=1e-300)
+    is_off = (before < 0) & (after < 0) & problem.informative.bool()
+    distance = firing_distance(problem, before, after, inputs.norm(dim=1))
     return OffUnits(
         is_off=is_off,
         is_nonzero=problem.normalise(rows).abs() > zero_width(problem, rows).clamp(min=LEAST_NONZERO),

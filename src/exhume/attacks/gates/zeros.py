@@ -74,11 +74,29 @@ def count_chance_zeros(
     this is a chance of 1/40 per zero, where a wide band shows 1/10 000.
     """
     size, width = problem.normalise(rows).abs(), zero_width(problem, rows)
-    band = (3 * width).clamp(min=problem.certificate.density_band)
-    is_above = (size > width) & problem.informative.bool()
-    narrow, wide = ((is_above & (size <= end)).sum(dim=1).to(rows) for end in (2 * width, band))
-    seen = torch.maximum(narrow + is_strict, (wide + 1) * (width / (band - width))[:, 0])
+    narrow = ((size > width) & (size <= 2 * width) & problem.informative.bool()).sum(dim=1).to(rows)
+    seen = torch.maximum(narrow + is_strict, _in_wide_band(problem, size, width, extra=1))
     return torch.maximum(seen, problem.units * torch.erf(width[:, 0] / 2**0.5))
+
+
+def count_beyond_chance(
+    problem: RowProblem, rows: Float[Tensor, "row rank"], zeros: Bool[Tensor, "row unit"]
+) -> Float[Tensor, " row"]:
+    """Count zeros beyond those that chance makes, by the density of entries in a wide band above them.
+
+    Entries in a narrow band are mostly those of units that fired for a moment.
+    """
+    return zeros.sum(dim=1) - _in_wide_band(problem, problem.normalise(rows).abs(), zero_width(problem, rows))
+
+
+def _in_wide_band(
+    problem: RowProblem, size: Float[Tensor, "row unit"], width: Float[Tensor, "row 1"], extra: int = 0
+) -> Float[Tensor, " row"]:
+    """Return how many zeros the density of small entries makes expect, with ``extra`` entries more than are there."""
+    band = (3 * width).clamp(min=problem.certificate.density_band)
+    small = ((size > width) & (size <= band) & problem.informative.bool()).sum(dim=1) + extra
+    expected: Tensor = small * (width / (band - width))[:, 0]
+    return expected
 
 
 def off_probability(

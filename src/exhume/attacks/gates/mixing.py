@@ -1,0 +1,130 @@
+"""Decide which rows may be mixed into which: a row that is found may be the true one plus parts of others.
+
+A mixture of ``g`` rows is zero on their common zeros, on up to ``g - 1`` units that its coefficients are chosen for,
+and by chance. So the zeros that a part does not share speak against it: beyond those that coefficients can force, each
+is a coincidence. How unlikely that is depends on where the inputs are. A part of another row in row ``j`` moves the
+input of the part, and not that of ``j``. So there are two cases:
+
+- The input of ``j`` is right. Then units that it leaves off must have fired in mid-training and cancel the parts there.
+- The input of ``j`` is wrong. Then ``j`` is itself a part of some row, whose own zeros speak against that.
+"""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from exhume.attacks.gates.firing import REACH, UNFORESEEN, firing_distance
+from exhume.attacks.gates.problem import RowProblem
+from exhume.attacks.gates.zeros import zero_width
+from exhume.core.chance import bound_log_tail
+
+SMALLEST_PART = 0.1
+"""Smallest part of a mixture that its zeros must rule out, relative to the whole; matters where noise is large."""
+LEAST_NONZERO = 1e-2
+"""Size of an entry from which on it counts against a mixture, in root mean squares of its row. Where noise is small,
+parts down to the width of a zero over this are ruled out: with 1e-4 a part of 1 % in a buffer went unnoticed."""
+CLEAN = 3.0
+"""Largest scatter of the zeros of a row, relative to noise, at which nothing else is in it. Measured in weight changes
+and gradients: up to 2.4 in ordinary networks; 14 to 300 where an input lies on the line between two others and is
+nearly equal to one of them. In an optimiser's state, what fired long ago has decayed to any size."""
+
+
+def may_contain(
+    problem: RowProblem,
+    rows: Float[Tensor, "row rank"],
+    codes: Float[Tensor, "row rank"],
+    error_rate: float,
+    *,
+    is_strict: bool = False,
+) -> Bool[Tensor, "row row"]:
+    """Return for each row which other rows may be mixed into it.
+
+    Only zeros on units that the input of a row leaves off count: the difference of two rows whose entries have the same
+    ratio on all units that both inputs fire is zero there as well.
+
+    Args:
+        problem: what the rows are rows of.
+        rows: the rows.
+        codes: their inputs, in coordinates of the basis.
+        error_rate: the probability of missing a part.
+        is_strict: whether only noise makes zeros inexact, and not also the search.
+    """
+    count = len(rows)
+    if count < 2:
+        return torch.zeros(count, count, dtype=torch.bool, device=rows.device)
+    size, informative = problem.normalise(rows).abs(), problem.informative.bool()
+    width = zero_width(problem, rows)
+    if is_strict and not has_decayed(problem):
+        width = torch.minimum(width, CLEAN * problem.certificate.zero_width * problem.noise_width(rows)[:, None])
+    before, after = (codes @ gate.T for gate in problem.gates)
+    is_off = (informative & (before <= 0) & (after <= 0)).to(rows)
+    zeros = (size <= width / 2) * is_off
+    firing = torch.exp(-firing_distance(problem, before, after, codes.norm(dim=1)) / REACH) + UNFORESEEN
+    band = (3 * width).clamp(min=problem.certificate.density_band)
+    small = ((size > width) & (size <= band) & informative).to(rows)
+    # Of a part that is large enough, these entries show above the zeros of the row.
+    least = (width / SMALLEST_PART).clamp(min=LEAST_NONZERO)
+    own, units, nearby, fired, own_units, own_nearby = (torch.zeros(count, count).to(rows) for _ in range(6))
+    for row in range(count):
+        nonzero = ((size > least[row]) & informative).to(rows)
+        own[row], fired[row] = nonzero @ zeros[row], nonzero @ (zeros[row] * firing[row])
+        nearby[row], units[row] = nonzero @ small[row], nonzero.sum(dim=1)
+        own_nearby[row], own_units[row] = nonzero @ (small[row] * is_off[row]), nonzero @ is_off[row]
+    share = width / 2 / (band - width)
+    # The other rows in the order in which they can be parts; the parts before one in this order can force a zero each.
+    order = own.fill_diagonal_(math.inf).argsort(dim=1)[:, :-1]
+    forced = torch.arange(1, count, device=rows.device)
+    beyond = own.gather(1, order) - forced
+
+    def log_tail(hits: Tensor, trials: Tensor, expected: Tensor) -> Tensor:
+        """Bound the log probability of so many hits for each part, and of parts before it in the order."""
+        trials = trials.gather(1, order).clamp(min=1)
+        chance = (expected.gather(1, order) / trials).clamp(1e-12, 1 - 1e-9)
+        tail = bound_log_tail(hits.clamp(min=0).cpu().numpy(), trials.cpu().numpy(), chance.cpu().numpy())
+        return torch.as_tensor(tail, device=hits.device).to(hits)
+
+    def allow_before(tail: Tensor) -> Tensor:
+        """If a row can be a part, so can all rows before it, which have fewer zeros against them.
+
+        All numbers of parts are tried, so their probabilities are divided by weights that sum to one.
+        """
+        tail = (tail + 2 * forced.log() + math.log(math.pi**2 / 6)).flip(1).cummax(dim=1).values.flip(1)
+        return torch.full_like(own, -math.inf).scatter_(1, order, tail)
+
+    log_p = allow_before(log_tail(beyond, units, (nearby + 1) * share))
+    if count == problem.rank:  # all rows together say where their inputs are
+        coincidence = log_tail(beyond, own_units, (own_nearby + 1) * share)
+        # A single part cancels nowhere by itself; several may cancel each other on units that did not fire, not on all.
+        needed = torch.cat([own.gather(1, order)[:, :1], torch.ones_like(beyond[:, 1:])], dim=1)
+        log_p = _judge(log_p, allow_before(coincidence + log_tail(needed, own, fired)))
+    return log_p > math.log(error_rate / count)
+
+
+def _judge(any_input: Float[Tensor, "row row"], right_input: Float[Tensor, "row row"]) -> Float[Tensor, "row row"]:
+    """Bound the log probability that each row has each part.
+
+    Row ``j`` has the part ``l``. Either the input of ``j`` is right, or a row ``k`` has the part ``j``. Then the input
+    of ``k`` is right, or some row has the part ``k``: a third one, or ``j`` itself besides ``l``.
+
+    Args:
+        any_input: log probabilities of the coincidences, wherever the inputs are.
+        right_input: log probabilities for rows whose input is right.
+    """
+    best = any_input.topk(2, dim=0)
+    index = torch.arange(len(any_input), device=any_input.device)
+    # Entry (k, j): the best of the rows other than j that have the part k.
+    third = torch.where(best.indices[0][:, None] == index, best.values[1][:, None], best.values[0][:, None])
+    wrong_input = torch.maximum(right_input, any_input + third).amax(dim=0)
+    log_p = torch.maximum(right_input, any_input + wrong_input[:, None])
+    for row in index.tolist():
+        parts = any_input[row]
+        both = torch.minimum(parts[:, None], parts) + any_input[:, row]
+        log_p[row] = torch.maximum(log_p[row], both.amax(dim=1))
+    return log_p
+
+
+def has_decayed(problem: RowProblem) -> bool:
+    """Return whether gradients at several weights were summed of which one is known, as in an optimiser's state."""
+    return not problem.gates_are_exact and torch.equal(problem.before, problem.after)
