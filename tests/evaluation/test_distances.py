@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from skimage.metrics import normalized_root_mse, peak_signal_noise_ratio
+from skimage.metrics import normalized_root_mse, peak_signal_noise_ratio, structural_similarity
 
 from exhume.evaluation.distances import (
     UnitScale,
@@ -86,6 +86,15 @@ def test_structural_similarity_is_one_for_a_copy_and_falls_with_noise(shape):
     levels = torch.stack([ssim(images, images + amount * noise) for amount in (0.0, 0.2, 1.0)])
     torch.testing.assert_close(levels[0], torch.ones(4).double())
     assert (levels.diff(dim=0) < 0).all()
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (3, 4, 9), (8, 8)])
+def test_structural_similarity_is_what_scikit_image_returns(shape):
+    a, b = draw(3, shape), draw(3, shape, seed=1).lerp(draw(3, shape), 0.7)
+    settings = {"data_range": 1.0, "win_size": min(7, shape[-2] - 1 + shape[-2] % 2)}
+    settings |= {"channel_axis": 0} if len(shape) == 3 else {}
+    slow = [structural_similarity(x.numpy(), y.numpy(), **settings) for x, y in zip(a, b, strict=True)]
+    assert ssim(a, b).tolist() == pytest.approx(slow, abs=1e-12)
 
 
 @pytest.mark.parametrize("shape", [(30,), (1, 2, 8), (1, 1, 1)])
