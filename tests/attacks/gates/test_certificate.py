@@ -3,14 +3,14 @@
 import math
 from dataclasses import replace
 
-import pytest
 import torch
 
-from exhume.attacks.gates.certificate import Doubt, are_clean, certify, input_errors, may_contain, may_hide
+from exhume.attacks.gates.certificate import Doubt, are_clean, certify, input_errors, may_hide
 from exhume.attacks.gates.check import check_rows
+from exhume.attacks.gates.mixing import may_contain
 from exhume.attacks.gates.rules import CertificateRules
 from exhume.attacks.gates.zeros import find_zeros
-from tests.attacks.gates.victims import made_problem, mix_rows, random_rows, shared_difference, solved_problem
+from tests.attacks.gates.victims import made_problem, mix_rows, shared_difference, solved_problem
 
 RATE = 1e-3
 PRECISION = CertificateRules().precision
@@ -18,68 +18,6 @@ PRECISION = CertificateRules().precision
 
 def read_inputs(problem, rows):
     return check_rows(problem, rows).inputs
-
-
-def find_parts(problem, rows, rate=RATE):
-    """Return which rows may be mixed into which, with the inputs that the rows imply together."""
-    return may_contain(problem, rows, read_inputs(problem, rows) @ problem.basis, rate)
-
-
-class TestMayContain:
-    def test_true_rows_contain_no_other(self):
-        problem, rows, _ = solved_problem()
-        assert not bool(find_parts(problem, rows).any())
-
-    @pytest.mark.parametrize("part", [0.01, 0.3, -2.0])
-    def test_a_mixture_may_contain_its_parts_and_few_others(self, part):
-        problem, rows, _ = solved_problem()
-        contained = find_parts(problem, mix_rows(rows, 3, 5, part))
-        assert bool(contained[3, 5])
-        assert int(contained.sum()) <= 3
-        assert int(contained.sum()) == int(contained[3].sum()), "the other rows are as they were"
-
-    def test_three_parts_are_found_too(self):
-        problem, rows, _ = solved_problem()
-        wrong = mix_rows(mix_rows(rows, 3, 5, 0.4), 3, 7, 0.4)
-        assert bool(find_parts(problem, wrong)[3, [5, 7]].all())
-
-    def test_random_rows_may_contain_anything(self):
-        # Whatever few zeros a generic vector has, its coefficients may have been chosen for.
-        problem, rows, _ = solved_problem()
-        wrong = rows.clone()
-        wrong[0] = random_rows(problem, 1, seed=3)[0]
-        assert bool(find_parts(problem, wrong)[0, 1:].all())
-
-    def test_whatever_is_wrong_is_contained_somewhere(self):
-        problem, rows, inputs = solved_problem()
-        for place, other, part in ((0, 1, 0.5), (4, 9, 1.0), (12, 2, -0.2)):
-            wrong = mix_rows(rows, place, other, part)
-            errors = (read_inputs(problem, wrong) - inputs).abs().amax(dim=1)
-            is_doubtful = find_parts(problem, wrong).any(dim=0)
-            assert bool(is_doubtful[other])
-            assert float(errors[~is_doubtful].max()) < PRECISION
-
-    @pytest.mark.parametrize("seed", range(3))
-    def test_a_shared_ratio_hides_no_part(self, seed):
-        # The difference is zero wherever both inputs fire, which says nothing about what it is made of.
-        problem, rows, _ = made_problem(is_ratio_shared=True, seed=seed)
-        assert not bool(find_parts(problem, rows).any())
-        wrong = rows.clone()
-        wrong[0] = shared_difference(problem, rows)
-        zeros = find_zeros(problem, wrong)
-        assert int((zeros[0] & ~zeros[1]).sum()) > 20, "its zeros alone would clear it"
-        contained = find_parts(problem, wrong)
-        assert bool(contained[0, 1])
-        assert not bool(contained[1:].any())
-
-    def test_one_row_contains_no_other(self):
-        problem, rows, _ = made_problem(count=1)
-        assert find_parts(problem, rows).tolist() == [[False]]
-
-    def test_a_stricter_rate_doubts_no_less(self):
-        problem, rows, _ = solved_problem()
-        wrong = mix_rows(rows, part=0.1)
-        assert bool((find_parts(problem, wrong, 1e-12) >= find_parts(problem, wrong, 1e-2)).all())
 
 
 class TestMayHide:

@@ -1,18 +1,23 @@
 """Choosing rows jointly: estimates against slow twins, wrong rows corrected."""
 
 import itertools
+import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from exhume.attacks.gates import exchange
 from exhume.attacks.gates.exchange import (
+    MOST_OUTSIDE,
+    WORTH,
     ClassifiedRows,
     _promising_exchanges,
     exchange_rows,
     joint_score,
     read_codes,
 )
+from exhume.attacks.gates.firing import UNFORESEEN
 from tests.attacks.gates.victims import cosines, made_problem, mix_rows, random_rows, solved_problem
 
 
@@ -72,9 +77,21 @@ def test_replaced_rows_are_classified_as_if_anew():
     assert replaced.score(problem) == pytest.approx(joint_score(problem, anew))
 
 
-def test_rows_whose_effects_cancel_score_less():
-    problem, rows, _ = solved_problem()
-    cancelling = mix_rows(rows, place=3, other=5, part=50.0)  # almost row 5, which is there already
-    zeros_and_gates = ClassifiedRows.of(problem, rows)
-    same_zeros = ClassifiedRows(cancelling, zeros_and_gates.zeros, zeros_and_gates.evidence)
-    assert same_zeros.score(problem) < zeros_and_gates.score(problem)
+def test_inputs_outside_their_range_score_less():
+    problem, rows, inputs = solved_problem()
+    codes = inputs @ problem.basis
+    inside = codes.mean(dim=0, keepdim=True)
+    for box, cost in ((inside, 0), (-inside, len(rows)), ((-inside).repeat(100, 1), MOST_OUTSIDE * len(rows))):
+        lost = joint_score(problem, rows) - joint_score(replace(problem, box=box), rows)
+        assert lost == pytest.approx(cost)
+
+
+def test_an_entry_far_from_firing_costs_more_than_a_zero():
+    problem, rows, inputs = solved_problem()
+    present = ClassifiedRows.of(problem, rows)
+    distance = -torch.maximum(inputs[0] @ problem.before.T, inputs[0] @ problem.after.T)
+    far = int((distance * present.zeros[0]).argmax())
+    zeros = present.zeros.clone()
+    zeros[0, far] = False
+    changed = ClassifiedRows(rows, zeros, present.evidence)  # the same evidence, so only the unit's surprise differs
+    assert 0 < present.score(problem) - changed.score(problem) < -math.log(UNFORESEEN) / WORTH + 1e-9

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from exhume.attacks.gates.problem import RowProblem
-from exhume.attacks.gates.rows import drop_repeats
+from exhume.attacks.gates.rows import are_same
 from exhume.attacks.gates.zeros import find_zeros
 
 LARGEST = 6
@@ -74,5 +74,9 @@ def _sparsest(problem: RowProblem, rows: Tensor, units: Tensor, sets: int, gener
     width = width.clamp(min=problem.certificate.widest_zero) / problem.units**0.5
     size = (candidates @ problem.rows).norm(dim=1)
     score = ((normals @ entries).abs() <= (width * size)[:, None]).sum(dim=1)
-    best = score.argsort(descending=True)
-    return drop_repeats(problem, candidates[best[: 32 * count]])[: KEPT * count]
+    found = []
+    for _ in range(KEPT * count):
+        best = candidates[int(score.argmax())]
+        found.append(best)
+        score = score.masked_fill(are_same(problem, candidates, best[None])[:, 0], -1)
+    return torch.stack(found)

@@ -96,9 +96,10 @@ def may_contain(
     log_p = allow_before(log_tail(beyond, units, (nearby + 1) * share))
     if count == problem.rank:  # all rows together say where their inputs are
         coincidence = log_tail(beyond, own_units, (own_nearby + 1) * share)
-        # A single part cancels nowhere by itself; several may cancel each other on units that did not fire, not on all.
-        needed = torch.cat([own.gather(1, order)[:, :1], torch.ones_like(beyond[:, 1:])], dim=1)
-        log_p = _judge(log_p, allow_before(coincidence + log_tail(needed, own, fired)))
+        # A single part cancels nowhere by itself. Several may cancel each other on as many units as they can be chosen
+        # for, and on one more a unit fired, or that is chance as well.
+        needed = torch.where(forced == 1, own.gather(1, order), (beyond >= 0).to(rows))
+        log_p = _judge(log_p, allow_before(coincidence + log_tail(needed, own, fired + (own_nearby + 1) * share)))
     return log_p > math.log(error_rate / count)
 
 
