@@ -1,5 +1,7 @@
 """Arrangements of edges that the tests of meeting points share."""
 
+from dataclasses import replace
+
 import torch
 
 from exhume.attacks.stationarity.edges import Edges
@@ -20,6 +22,13 @@ def random_edges(points, each, others, generator):
     through = normals[: each * len(points)]
     offsets[: len(through)] = -(through * points.repeat_interleave(each, 0)).sum(1)
     return first_layer_edges(normals, offsets)
+
+
+def shuffle_offsets(edges, seed):
+    """Return edges of the same directions in the first layer that meet only by chance."""
+    lengths = edges.weights[0].norm(dim=1).clamp(min=1e-300)
+    order = torch.randperm(len(lengths), generator=torch.Generator().manual_seed(seed))
+    return replace(edges, biases=((edges.biases[0] / lengths)[order] * lengths, *edges.biases[1:]))
 
 
 def free_range(dimension, size=torch.inf):

@@ -8,7 +8,7 @@ import torch
 import exhume
 from exhume.attacks.stationarity.edges import FAR, Edges
 from exhume.clues.search_space import SearchSpace
-from tests.attacks.stationarity.arrangements import first_layer_edges, normal_draw, random_edges
+from tests.attacks.stationarity.arrangements import first_layer_edges, normal_draw
 
 
 def view_of(model, inputs=3, shift=0.1):
@@ -77,12 +77,13 @@ def test_upper_units_do_not_count_where_they_are_nearly_flat():
     assert bool((around_zero[:, :first].abs() < FAR).all())
 
 
-def test_shuffled_offsets_keep_directions_and_offsets():
-    edges = random_edges(normal_draw(1, 4), 5, 5, torch.Generator().manual_seed(0))
-    shuffled = edges.with_shuffled_offsets(torch.Generator().manual_seed(1))
-    assert torch.equal(shuffled.weights[0], edges.weights[0])
-    torch.testing.assert_close(shuffled.biases[0].sort().values, edges.biases[0].sort().values)
-    assert not torch.equal(shuffled.biases[0], edges.biases[0])
+def test_held_out_edges_and_the_others_are_all_edges():
+    edges = Edges.of(view_of(exhume.MLP(width=40, bias="first")), SearchSpace(3))
+    searched, held_out = edges.hold_out(0.25, torch.Generator().manual_seed(1))
+    assert 0.1 * edges.count < held_out.count < 0.5 * edges.count
+    for whole, one, other in zip(edges.is_counted, searched.is_counted, held_out.is_counted, strict=True):
+        assert torch.equal(one | other, whole)
+        assert not bool((one & other).any())
 
 
 def test_units_that_an_input_leaves_off_owe_nothing_to_it():

@@ -6,20 +6,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from exhume.attacks.stationarity.edge_certificate import (
-    Doubt,
-    EdgeCertificate,
-    bound_log_volume,
-    certify_meeting_points,
-)
+from exhume.attacks.stationarity.edge_certificate import Doubt, EdgeCertificate, search_and_certify
 from exhume.attacks.stationarity.edges import Edges
-from exhume.attacks.stationarity.meeting_points import (
-    InputRange,
-    MeetingPoints,
-    count_edges_through,
-    find_meeting_points,
-    search_meeting_points,
-)
+from exhume.attacks.stationarity.meeting_points import InputRange, MeetingPoints
 from exhume.attacks.stationarity.problem import StationarityProblem
 from exhume.attacks.stationarity.runs import FinishedRuns
 from exhume.core.correlation import agreement_between_runs, standardise
@@ -145,14 +134,7 @@ def _find_meeting_points(
     if edges is None or not bool(free.isfinite().all()):
         return None
     within = InputRange.of(problem.box, problem.space).to(free.device)
-    edges, met = find_meeting_points(edges, within, free.double(), most, context)
-    if not len(met.points):
-        return None
-    null = edges.with_shuffled_offsets(context.generator)
-    ends = search_meeting_points(null, within, met.points, met.scale)
-    shuffled = count_edges_through(null, ends, met.scale).reshape(-1, len(met.points)).amax(0)
-    log_volume = bound_log_volume(within, context.generator)
-    return met, certify_meeting_points(edges, within, met, shuffled, error_rate=error_rate, log_volume=log_volume)
+    return search_and_certify(edges, within, free.double(), most, error_rate, context)
 
 
 def _duals_of_nearest(

@@ -109,11 +109,14 @@ class Edges:
         slopes = [slopes.norm(dim=2).median(dim=0).values for _, slopes in self._layers_at(points)]
         return replace(self, least_slopes=tuple(FLAT * slope for slope in slopes))
 
-    def with_shuffled_offsets(self, generator: torch.Generator) -> "Edges":
-        """Return edges of the same directions in the first layer that meet only by chance."""
-        lengths = self.weights[0].norm(dim=1).clamp(min=1e-300)
-        order = torch.randperm(len(lengths), generator=generator).to(lengths.device)
-        return replace(self, biases=((self.biases[0] / lengths)[order] * lengths, *self.biases[1:]))
+    def hold_out(self, share: float, generator: torch.Generator) -> "tuple[Edges, Edges]":
+        """Divide the counted edges at random into those that a search may use, and a share that is held out."""
+        are_held = tuple(
+            counted & (torch.rand(len(counted), generator=generator) < share).to(counted.device)
+            for counted in self.is_counted
+        )
+        searched = tuple(counted & ~held for counted, held in zip(self.is_counted, are_held, strict=True))
+        return replace(self, is_counted=searched), replace(self, is_counted=are_held)
 
     def around(self, points: Points) -> LocalEdges:
         """Return the edges around each point."""

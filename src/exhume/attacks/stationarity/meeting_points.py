@@ -7,6 +7,7 @@ count as edges. Starting points are the candidates of a search, mixtures of two,
 from the points found before.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -39,8 +40,12 @@ CORNERS_PER_DIMENSION = 6
 """Corners per searched dimension and round."""
 SURELY_FOUND = 2.0
 """Edges through a point, in searched dimensions, from which later rounds look away from it."""
+FITTED_WITHIN = 3.0
+"""Distance of edges that take part when a point is fitted to edges that the search did not see, as a multiple."""
 BEYOND_FORCED = 1.5
 """Edges through a reported point, in searched dimensions, of which one each can be forced."""
+BEYOND_FORCED_IN_SEARCH = 1.2
+"""The same among the edges that the search uses, which are not all."""
 SAME_POINT = 0.1
 """Points closer than this, in units of the median distance of edges, are the same."""
 MOST_OPERATIONS = 1e12
@@ -135,19 +140,44 @@ class MeetingPoints:
     scale: float
     """The median distance of edges from the starting points, the unit of tolerances."""
 
+    @classmethod
+    def join(cls, parts: "Sequence[MeetingPoints]") -> "MeetingPoints":
+        """Return the points of all parts."""
+        points, counts = (torch.cat([getattr(part, name) for part in parts]) for name in ("points", "counts"))
+        return cls(points=points, counts=counts, scale=parts[0].scale)
+
+    def take(self, chosen: Int[Tensor, " chosen"]) -> "MeetingPoints":
+        """Return the chosen points."""
+        chosen = chosen.to(self.points.device)
+        return MeetingPoints(points=self.points[chosen], counts=self.counts[chosen], scale=self.scale)
+
+    def fitted_to(self, edges: Edges, within: InputRange) -> "MeetingPoints":
+        """Return the same points, moved to where all of these edges that pass nearby meet."""
+        near, last = (ratio * ON_EDGE * self.scale for ratio in (FITTED_WITHIN, 0.1))
+        points = torch.cat(
+            [move_to_meeting_points(edges, within, part, near, last) for part in _split(edges, self.points)]
+        )
+        return MeetingPoints(points=points, counts=count_edges_through(edges, points, self.scale), scale=self.scale)
+
     def joined_with(self, points: Points, edges: Edges) -> "MeetingPoints":
         """Return these points and those of others that lie on enough edges, each once."""
         counts = torch.cat([self.counts, count_edges_through(edges, points, self.scale)])
         points = torch.cat([self.points, points])
-        order = counts.argsort(descending=True, stable=True)[: int((counts >= BEYOND_FORCED * edges.dimension).sum())]
-        groups = suppress_neighbours(order, lambda one: (points - points[one]).norm(dim=1) <= SAME_POINT * self.scale)
-        kept = torch.tensor([one for one, _ in groups], dtype=torch.long, device=points.device)
+        enough = int((counts >= BEYOND_FORCED_IN_SEARCH * edges.dimension).sum())
+        order = counts.argsort(descending=True, stable=True)[:enough]
+        kept = keep_distinct(order, points, self.scale)
         return MeetingPoints(points=points[kept], counts=counts[kept], scale=self.scale)
 
 
+def keep_distinct(order: Int[Tensor, " ranked"], points: Points, scale: float) -> Int[Tensor, " kept"]:
+    """Return the places of points that are not the same as one before them in the order."""
+    groups = suppress_neighbours(order, lambda one: (points - points[one]).norm(dim=1) <= SAME_POINT * scale)
+    return torch.tensor([one for one, _ in groups], dtype=torch.long, device=points.device)
+
+
 def find_meeting_points(
-    edges: Edges, within: InputRange, starts: Points, most: int, context: RunContext
-) -> tuple[Edges, MeetingPoints]:
+    edges: Edges, within: InputRange, starts: Points, most: int, context: RunContext, stage: str = "edges"
+) -> MeetingPoints:
     """Find points where edges meet, around the starts and around corners of the range.
 
     Args:
@@ -156,18 +186,15 @@ def find_meeting_points(
         starts: approximate inputs.
         most: largest number of points to return.
         context: its generator draws starting points. A search that its deadline cuts short returns what it has.
-
-    Returns:
-        The edges that count, given the starts; and the points.
+        stage: the name of the work in progress reports.
     """
     starts = _add_mixtures(starts, STARTS_PER_DIMENSION * edges.dimension, context.generator)
     affordable = max(1, int(MOST_OPERATIONS / (len(REACHES) * ROUNDS * edges.multiplications)))
-    edges = edges.with_slopes_at(starts[:64])
     scale = edges.median_distance(starts[:64])
     met = MeetingPoints(points=starts[:0], counts=starts.new_zeros(0, dtype=torch.long), scale=scale)
     for number in range(1 + CORNER_ROUNDS):
         try:
-            context.report("edges", number, 1 + CORNER_ROUNDS, f"{len(met.points)} points")
+            context.report(stage, number, 1 + CORNER_ROUNDS, f"{len(met.points)} points")
         except OutOfTime as stop:
             if not stop.wraps_up:
                 raise
@@ -179,7 +206,7 @@ def find_meeting_points(
             break
         surely = met.points[met.counts >= SURELY_FOUND * edges.dimension]
         starts = find_corners(within, surely, CORNERS_PER_DIMENSION * edges.dimension, context.generator)
-    return edges, MeetingPoints(points=met.points[:most], counts=met.counts[:most], scale=scale)
+    return met.take(torch.arange(min(most, len(met.points))))
 
 
 def count_edges_through(edges: Edges, points: Points, scale: float) -> Int[Tensor, " point"]:

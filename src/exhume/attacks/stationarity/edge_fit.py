@@ -1,0 +1,148 @@
+"""What the edges through a point determine: how far the point may be off, and along which lines it could slide."""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from pydantic import Field, PositiveFloat, PositiveInt
+from scipy.optimize import linprog
+from torch import Tensor
+
+from exhume.attacks.stationarity.edges import Points
+from exhume.attacks.stationarity.meeting_points import InputRange
+from exhume.core.chance import bound_log_tail
+from exhume.core.settings import settings
+
+UNBOUNDED = 1e3
+"""How far an input without a range is taken to move along a line."""
+
+
+@settings
+class EdgeRules:
+    """What counts as a meeting of edges, and as determined."""
+
+    parts: PositiveInt = 2
+    """Searches for meeting points, each with its own units held out; what one misses, another may find."""
+    held_out: Annotated[float, Field(gt=0, lt=1)] = 0.25
+    """Share of the units that a search does not see. Of 20 digits at 400 units, 15, 15 and 16 were found by the others,
+    and 11, 13 and 12 of them proven by these units, in one search each."""
+
+    widths: tuple[PositiveFloat, ...] = (1e-4, 3e-4, 1e-3, 3e-3)
+    """Distances up to which a point lies on an edge, in units of the median distance; the probability is multiplied by
+    their number. Trainings of finite length leave inputs that far from edges."""
+    band: PositiveFloat = 10.0
+    """Ratio of the distances between which edges are counted to estimate how many chance brings within a width: from
+    one width to this multiple, and from there to its square."""
+    precision: PositiveFloat = 0.02
+    """Largest error of a value, in units of the input; about five grey levels of 256."""
+    noise_tail: PositiveFloat = 3.0
+    """Error of a fitted point along a direction, in standard deviations of the fit. Directions that many edges fix err
+    by more of their small deviations; the bound on values, which the weakest directions decide, was at least five times
+    the true error in all measured networks."""
+    edge_tail: PositiveFloat = 5.0
+    """Change of the distance from an edge between the fitted point and the true input, in standard deviations of
+    distances; at most 3.6 in all measured networks."""
+    range_slack: PositiveFloat = 1.5e-3
+    """How far a true input may lie outside its range, in units of the input, because the searched space is not known
+    exactly; twice the largest measured."""
+    off_share: PositiveFloat = 1e-4
+    """Largest share of the first layer's units that an input leaves off in what the layer owes to this input. Measured:
+    3e-6 at inputs, 6e-4 and more at other points where edges meet."""
+
+
+@dataclass(frozen=True)
+class EdgeFit:
+    """The least-squares fit of a point to its edges."""
+
+    normals: Float[Tensor, "edge free"]
+    noise: float
+    """Standard deviation of the distances from the edges."""
+    strengths: Float[Tensor, " free"]
+    """Singular values of the normals: how well the edges determine each direction."""
+    directions: Float[Tensor, "free free"]
+    """Right singular vectors, one per row."""
+
+    @classmethod
+    def of(cls, distances: Float[Tensor, " edge"], normals: Float[Tensor, "edge free"]) -> "EdgeFit":
+        """Fit to edges with these signed distances from the point."""
+        dimension = normals.shape[1]
+        _, strengths, directions = torch.linalg.svd(normals, full_matrices=True)
+        padded = strengths.new_zeros(dimension)
+        padded[: len(strengths)] = strengths
+        free = max(len(distances) - dimension, 1)
+        noise = float((distances.square().sum() / free).sqrt())
+        return cls(normals, max(noise, 1e-15), padded, directions)
+
+
+def largest_error(fit: EdgeFit, within: InputRange, point: Float[Tensor, " free"], rules: EdgeRules) -> float:
+    """Bound the error of the values of a point: how far they can move while edges fit and the input stays in range."""
+    spread = rules.noise_tail * fit.noise / fit.strengths.clamp(min=1e-300)
+    axes = within.axes @ fit.directions.T
+    bounds = (axes * spread).norm(dim=1)
+    values = bounds.argsort(descending=True)
+    doubtful = values[bounds[values] > rules.precision]
+    if not len(doubtful) or not within.is_finite or 2 * len(doubtful) > within.most_programs:
+        return float(bounds[values[0]])
+    axes_of, inputs = axes.cpu().numpy(), within.inputs(point[None])[0]
+    slack = rules.range_slack
+    room = torch.cat([within.highest - inputs + slack, inputs - within.lowest + slack]).clamp(min=0).cpu().numpy()
+    along = (fit.normals @ fit.directions.T).cpu().numpy()
+    constraints = np.concatenate([axes_of, -axes_of, along, -along])
+    room = np.concatenate([room, np.full(2 * len(along), rules.edge_tail * fit.noise)])
+    limits = np.stack([-spread.cpu().numpy(), spread.cpu().numpy()], 1)
+    worst = float(bounds[bounds <= rules.precision].max()) if bool((bounds <= rules.precision).any()) else 0.0
+    for value in doubtful.tolist():
+        for sign in (1.0, -1.0):
+            found = linprog(-sign * axes_of[value], constraints, room, bounds=limits, method="highs")
+            worst = max(worst, float(-found.fun) if found.status == 0 else math.inf)
+            if worst > rules.precision:
+                return worst
+    return worst
+
+
+def log_p_line(
+    fit: EdgeFit, within: InputRange, points: Points, number: int, total: int, chance: float, rules: EdgeRules
+) -> float:
+    """Bound the log probability that chance makes edges resist along the direction where fewest do.
+
+    One edge that cuts a line can always be chosen, among ``total``, and inputs have one line per pair.
+    """
+    point = points[number]
+    others = torch.cat([points[:number], points[number + 1 :]]) - point
+    directions = torch.cat([fit.directions, others / others.norm(dim=1, keepdim=True).clamp(min=1e-300)])
+    directions = _sparsest(fit, directions)
+    reach = _reach(within, point, directions, rules.range_slack)
+    resisting = ((fit.normals @ directions.T).abs() * reach > rules.noise_tail * fit.noise).sum(0)
+    moves = (within.axes @ directions.T).abs().amax(0) * reach
+    resisting = resisting[moves > rules.precision]
+    if not len(resisting):
+        return -math.inf
+    beyond = np.array([float(max(int(resisting.min()) - 1, 0))])
+    dimension = fit.normals.shape[1]
+    lines = math.log(dimension * (dimension + 1) / 2) + math.log(total)
+    return float(bound_log_tail(beyond, total, np.array([chance]))[0]) + lines
+
+
+def _sparsest(fit: EdgeFit, directions: Float[Tensor, "direction free"]) -> Float[Tensor, "more free"]:
+    """Return the directions and those near them along which fewest edges resist, by re-weighted eigenvectors."""
+    current = directions
+    for width in np.geomspace(0.1, 1e-4, 12):
+        weights = 1 / ((current @ fit.normals.T).square() + width**2)
+        moments = (fit.normals.T * weights[:, None]) @ fit.normals
+        current = torch.linalg.eigh(moments).eigenvectors[:, :, 0]
+    return torch.cat([directions, current])
+
+
+def _reach(
+    within: InputRange, point: Float[Tensor, " free"], directions: Float[Tensor, "direction free"], slack: float
+) -> Float[Tensor, " direction"]:
+    """Return how far the input can move along each direction, either way, inside its range."""
+    inputs = within.inputs(point[None])[0].clamp(within.lowest, within.highest)
+    slopes = directions @ within.axes.T
+    steepness = slopes.abs().clamp(min=1e-12)
+    up = (torch.where(slopes > 0, within.highest - inputs, inputs - within.lowest) + slack) / steepness
+    down = (torch.where(slopes > 0, inputs - within.lowest, within.highest - inputs) + slack) / steepness
+    return torch.maximum(up.amin(1), down.amin(1)).clamp(max=UNBOUNDED)
