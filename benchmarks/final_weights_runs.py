@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from final_weights_step import pose
 from presets import FinalWeightsCase
-from safetensors.torch import save_file
 
 from exhume.attacks.stationarity.candidates import to_pixels
 from exhume.attacks.stationarity.max_margin import MaxMargin
@@ -49,8 +48,6 @@ RANGES = {
 """Ranges of settings, wider than those of the attack."""
 SUPPORTING = 0.8
 """Correlation from which a candidate of another run supports a candidate."""
-KEPT_RUNS = 12
-"""Runs whose candidates are saved, those of the least residuals."""
 
 
 @dataclass(frozen=True)
@@ -61,26 +58,45 @@ class Variant:
     runs: int
     steps: int = 4000
     settings: dict[str, Any] = field(default_factory=dict)
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Ranges that differ from the usual ones."""
 
 
 WIDE = {"oversampling": 2.0}
-SHARED = (
-    Variant("default", 128, settings=WIDE),
-    Variant("one each", 64),
-    Variant("balance 0.5", 64, settings=WIDE | {"balance": 0.5}),
-)
-PIXELS = Variant("all pixels", 32, settings={"within_span": False, "candidates": 1000})
-LONG = Variant("16 000 steps", 32, 16_000, WIDE)
-FIRST = Variant("first layer", 64, settings=WIDE | {"upper_layers": 0.0})
-ALL = Variant("all layers", 64, settings=WIDE | {"upper_layers": 1.0})
-TENTH = Variant("upper layers 0.1", 64, settings=WIDE | {"upper_layers": 0.1})
-FOUR = Variant("four each", 32, settings={"oversampling": 4.0})
+"""Two candidates per image, as in the papers."""
+NARROW = {"input_rate": (0.005, 0.05), "multiplier_rate": (0.003, 0.03), "init_std": (0.02, 0.2), "floor": (0.02, 0.5)}
+"""Ranges in which runs with all ranges recovered most."""
+SOFT, SHARP = NARROW | {"sharpness": (8.0, 60.0)}, NARROW | {"sharpness": (30.0, 300.0)}
+
+
+def smooth(runs: int, ranges: dict[str, tuple[float, float]], *weights: float) -> tuple[Variant, ...]:
+    """Return variants that differ in the weight of smoothness."""
+    return tuple(Variant(f"smooth {one:g}", runs, 3000, WIDE | {"smoothness": one}, ranges) for one in weights)
+
+
+ONE_EACH = {"smoothness": 1.0}
 CASES: dict[str, tuple[str, float, tuple[Variant, ...]]] = {
-    "binary": ("animal-vehicle", 0.0, (*SHARED, PIXELS, FOUR, LONG)),
-    "binary-decay": ("animal-vehicle", 5e-4, (*SHARED, FIRST, TENTH, LONG)),
-    "ten": ("all", 0.0, (*SHARED, ALL, TENTH)),
-    "ten-decay": ("all", 5e-4, (*SHARED, FIRST)),
-}  # fmt: skip
+    "binary": (
+        "animal-vehicle",
+        0.0,
+        (
+            *smooth(32, SOFT, 1.0, 0.0, 0.3, 3.0, 10.0, 0.1),
+            Variant("one each", 32, 3000, ONE_EACH, SOFT),
+            Variant("all ranges", 128, settings=WIDE),
+        ),
+    ),
+    "binary-decay": (
+        "animal-vehicle",
+        5e-4,
+        (
+            *smooth(24, SHARP, 1.0, 0.0, 0.3, 3.0, 0.1),
+            Variant("one each", 24, 3000, ONE_EACH, SHARP),
+            Variant("all ranges", 128, settings=WIDE),
+        ),
+    ),
+    "ten": ("all", 0.0, (*smooth(24, SOFT, 1.0, 0.0, 0.3, 3.0), Variant("all ranges", 128, settings=WIDE))),
+    "ten-decay": ("all", 5e-4, (*smooth(24, SHARP, 1.0, 0.0, 0.3, 3.0), Variant("all ranges", 128, settings=WIDE))),
+}
 
 
 def main() -> None:
@@ -88,6 +104,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--variants", help="Names of the variants to measure; all by default.")
     parser.add_argument("--seconds", type=float, default=450.0)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seed", type=int, default=0)
@@ -102,15 +119,16 @@ def main() -> None:
     started = time.perf_counter()
     device = resolve_device(arguments.device)
     summary: dict[str, Any] = {}
+    file = arguments.out / f"{arguments.cases.replace(',', '-')}.json"
     if arguments.timing:
         summary["timing"] = list(time_steps(device))
-        (arguments.out / "summary.json").write_text(json.dumps(summary, indent=1))
+        file.write_text(json.dumps(summary, indent=1))
     names = arguments.cases.split(",")
     for place, name in enumerate(names):
         left = arguments.seconds - (time.perf_counter() - started)
         deadline = time.perf_counter() + left / (len(names) - place)
         summary[name] = measure_case(name, arguments, device, deadline)
-        (arguments.out / "summary.json").write_text(json.dumps(summary, indent=1))
+        file.write_text(json.dumps(summary, indent=1))
 
 
 def measure_case(name: str, arguments: argparse.Namespace, device: torch.device, deadline: float) -> dict[str, Any]:
@@ -130,22 +148,20 @@ def measure_case(name: str, arguments: argparse.Namespace, device: torch.device,
     victim = train(data, seed=arguments.seed, device=str(device), **recipe)
     seconds = time.perf_counter() - started
     print(f"{name}: trained in {seconds:.1f} s, loss {victim.result['loss']:.2e}", flush=True)
-    if name != "ten-decay":
-        save_file(
-            {key: weight.float().cpu().contiguous() for key, weight in victim.final.items()},
-            arguments.out / f"{name}.safetensors",
-        )
     view = replace(victim.view(), initial=None).to(device)
     span = clues_of(view).span
     rows: dict[str, Any] = {"training_seconds": seconds, "training_loss": victim.result["loss"], "variants": {}}
     rows["span"] = None if span is None else span.rank
     print(f"{name}: span {rows['span']}, random above {clues_of(view).upper_layers_look_random}", flush=True)
     arrays: dict[str, np.ndarray] = {}
+    chosen = None if arguments.variants is None else arguments.variants.split(",")
     for variant in variants:
+        if chosen is not None and variant.name not in chosen:
+            continue
         if time.perf_counter() > deadline:
             print(f"{name}: no time for {variant.name}", flush=True)
             continue
-        row, own = measure_variant(variant, view, data, arguments, keep=variant.name == "default")
+        row, own = measure_variant(variant, view, data, arguments)
         rows["variants"][variant.name] = row
         arrays |= {f"{variant.name}/{key}": value for key, value in own.items()}
         np.savez_compressed(arguments.out / f"{name}.npz", **arrays)  # type: ignore[arg-type]
@@ -154,7 +170,7 @@ def measure_case(name: str, arguments: argparse.Namespace, device: torch.device,
 
 
 def measure_variant(
-    variant: Variant, view: AttackerView, data: Dataset, arguments: argparse.Namespace, *, keep: bool
+    variant: Variant, view: AttackerView, data: Dataset, arguments: argparse.Namespace
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Run a variant with random settings and score every run."""
     shrink = arguments.shrink_runs
@@ -168,7 +184,7 @@ def measure_variant(
         candidates = max(2, round(attack.oversampling * span.rank))
     problem = attack._problem(view, candidates, span, generator)
     outputs = count_outputs(view.model, view.input_shape)
-    knobs = Knobs.draw(RANGES, runs, generator)
+    knobs = Knobs.draw(RANGES | variant.ranges, runs, generator)
     started = time.perf_counter()
     parts = []
     for chunk in torch.split(torch.arange(runs), arguments.runs_at_once):
@@ -184,17 +200,6 @@ def measure_variant(
         "ms_per_step_and_run": 1e3 * seconds / steps / runs,
         "settings": [knobs.row(run) for run in range(runs)],
     }  # fmt: skip
-    if keep and problem.space.basis is not None:
-        best = found.residuals.argsort()[:KEPT_RUNS]
-        free = found.free[best.to(found.free.device)].float()
-        unit = free.abs().amax() / 127
-        arrays |= {
-            "kept": best.numpy(),
-            "free": (free / unit).round().to(torch.int8).cpu().numpy(),
-            "unit": unit.cpu().numpy(),
-            "basis": problem.space.basis.half().cpu().numpy(),
-            "constant": np.array(problem.space.constant or np.nan),
-        }
     return row, arrays
 
 
@@ -208,7 +213,7 @@ def score_runs(
     coarse = standardise(torch.nn.functional.avg_pool2d(images, 2))
     runs, count = found.free.shape[:2]
     everything, correlations, similarities = [], [], []
-    own: dict[str, list[torch.Tensor]] = {"correlation": [], "image": [], "similarity": []}
+    own: dict[str, list[torch.Tensor]] = {"correlation": [], "image": [], "similarity": [], "roughness": []}
     for free in found.free:
         inputs = problem.inputs(free)
         everything.append(standardise(inputs).half())
@@ -222,6 +227,8 @@ def score_runs(
         own["correlation"].append(best.cpu())
         own["image"].append(place.cpu())
         own["similarity"].append(ssim(pixels, images[place]).cpu())
+        rough = pixels.diff(dim=-1).square().sum((1, 2, 3)) + pixels.diff(dim=-2).square().sum((1, 2, 3))
+        own["roughness"].append((rough / pixels.sub(pixels.mean((2, 3), keepdim=True)).square().sum((1, 2, 3))).cpu())
     unit = torch.cat(everything)
     run_of = torch.arange(runs, device=unit.device).repeat_interleave(count)
     agreement, support = [], []
@@ -257,6 +264,7 @@ def score_runs(
         "candidate_correlation": torch.stack(own["correlation"]).to(half),
         "candidate_image": torch.stack(own["image"]).to(torch.int16),
         "candidate_similarity": torch.stack(own["similarity"]).to(half),
+        "roughness": torch.stack(own["roughness"]).to(half),
     }  # fmt: skip
     return row, {key: value.numpy() for key, value in arrays.items()}
 

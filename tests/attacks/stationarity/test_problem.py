@@ -10,6 +10,7 @@ import torch
 import exhume
 from exhume.attacks.stationarity.multipliers import FreeMultipliers, MarginMultipliers, TiedMultipliers
 from exhume.attacks.stationarity.problem import StationarityProblem
+from exhume.attacks.stationarity.roughness import roughness_form
 from exhume.clues.known_loss import balanced_labels
 from exhume.clues.search_space import SearchSpace
 from exhume.gradient_sums.module import ModuleSums
@@ -175,3 +176,29 @@ def test_the_objective_is_linear_in_the_weight_of_upper_layers(model):
         value, (slope, _) = problem.objective(free, raw, torch.tensor(5.0), torch.tensor(0.0))
         values[upper] = torch.cat([value[None], slope.flatten()])
     torch.testing.assert_close(values[0.25], 0.75 * values[0.0] + 0.25 * values[1.0])
+
+
+@pytest.mark.parametrize("basis", [None, torch.linalg.qr(torch.ones(12, 4).tril().double()).Q])
+def test_roughness_is_the_mean_squared_difference_of_neighbours(basis):
+    space = SearchSpace(12, basis, None if basis is None else 0.3)
+    form = roughness_form(space, (1, 3, 4))
+    free = torch.randn(2, space.dimension, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    coordinates = space.coordinates(free)
+    images = space.inputs(coordinates).reshape(2, 3, 4)
+    slow = sum(images.diff(dim=dim).square().sum((1, 2)) for dim in (1, 2)) / 12
+    torch.testing.assert_close(((coordinates @ form) * coordinates).sum(1), slow)
+    assert roughness_form(space, (12,)) is None
+
+
+def test_rough_inputs_cost_more_and_the_gradient_says_so():
+    model = MLP(width=7, bias="first").build((1, 3, 4), 1, torch.Generator().manual_seed(0))
+    view = AttackerView(model=model, final=model.state_dict(), input_shape=(1, 3, 4))
+    space, labels = SearchSpace(12), torch.tensor([0, 1])
+    plain = StationarityProblem.of(view, space, MarginMultipliers(labels, 1), dtype=torch.float64)
+    smooth = replace(plain, roughness=2.0 * roughness_form(space, (1, 3, 4)))
+    free = torch.randn(2, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_(True)
+    arguments = (torch.ones(2).double(), torch.tensor(30.0).double(), torch.tensor(0.1).double())
+    values, slopes = zip(*(problem.objective(free.detach(), *arguments) for problem in (plain, smooth)), strict=True)
+    rough = 2 * ((free @ roughness_form(space, (1, 3, 4))) * free).sum()
+    torch.testing.assert_close(values[1] - values[0], rough.detach())
+    torch.testing.assert_close(slopes[1][0] - slopes[0][0], torch.autograd.grad(rough, free)[0])

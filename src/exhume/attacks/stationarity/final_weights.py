@@ -11,6 +11,7 @@ from exhume.attacks.attack import Attack
 from exhume.attacks.stationarity.candidates import Candidates, collect_candidates, to_pixels
 from exhume.attacks.stationarity.multipliers import Multipliers
 from exhume.attacks.stationarity.problem import StationarityProblem
+from exhume.attacks.stationarity.roughness import roughness_form
 from exhume.attacks.stationarity.runs import KNOBS, FinishedRuns, Range
 from exhume.attacks.stationarity.stages import SearchPlan, SearchStages
 from exhume.clues.clues import clues_of
@@ -81,6 +82,8 @@ class FinalWeights(Attack):
     """Weight of values outside the pixel range, relative to a result that explains nothing."""
     floor_weight: Weight = 5.0
     """Weight of multipliers below the floor, relative to a result that explains nothing."""
+    smoothness: Weight = 0.0
+    """Weight of the mean squared difference of neighbouring pixels, relative to a result that explains nothing."""
     edges: bool = True
     """Whether to look for points where the edges of many units meet around the candidates: a training input lies
     there."""
@@ -194,11 +197,13 @@ class FinalWeights(Attack):
             probes = torch.randn(UNIT_PROBES, view.input_size, generator=generator).to(problem.target[0])
             problem = problem.with_natural_unit(space.project(self.init_std[1] * probes), candidates)
         size_per_candidate = problem.size / candidates
+        rough = roughness_form(space, view.input_shape) if self.smoothness > 0 else None
         return replace(
             problem,
             box_weight=self.box_weight * size_per_candidate,
             floor_weight=self.floor_weight * size_per_candidate,
             at_once=self.at_once,
+            roughness=None if rough is None else (self.smoothness * size_per_candidate * rough).to(problem.target[0]),
         ).compacted(candidates)
 
     def _plan(self) -> SearchPlan:

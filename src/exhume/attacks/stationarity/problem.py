@@ -29,6 +29,8 @@ class StationarityProblem(SumProblem):
 
     multipliers: Multipliers
     floor_weight: float = 5.0
+    roughness: Float[Tensor, "coordinate coordinate"] | None = None
+    """Weighted quadratic form of the roughness of an input in its coordinates; None: roughness costs nothing."""
     unit: float = 1.0
     """Unit of multipliers, so that multipliers of order one fit the weights."""
 
@@ -82,6 +84,11 @@ class StationarityProblem(SumProblem):
         to_free = self.to_free(to_arguments if by_duals is None else to_arguments + by_duals)
         if (outside := self.box_penalty(free)) is not None:
             value, to_free = value + outside[0], to_free + outside[1]
+        if self.roughness is not None:
+            coordinates = self.space.coordinates(free)
+            slope = coordinates @ self.roughness
+            value = value + (slope * coordinates).sum((-2, -1))
+            to_free = to_free + 2 * self.space.release(slope)
         shortfall, to_shortfall = self.multipliers.penalty(raw, floor)
         return value + self.floor_weight * shortfall, (to_free, to_raw + self.floor_weight * to_shortfall)
 
