@@ -11,6 +11,7 @@ import argparse
 import json
 import platform
 import time
+from collections import Counter
 from pathlib import Path
 
 import numerical_only  # noqa: F401 # before exhume
@@ -50,6 +51,7 @@ def measure(
         "W": width,
         "seed": seed,
         "rows": len(found),
+        "doubts": dict(Counter(doubt for doubt in found.diagnostics.get("doubts", []) if doubt)),
         "certified": int(found.certified.sum()),
         "exact": int((errors < 0.02).any(dim=0).sum()) if len(found) else 0,
         "false": int((found.certified & (nearest >= 0.02)).sum()),

@@ -184,9 +184,9 @@ def train_network(
 
 
 def largest_errors(inputs: Tensor, seen: Tensor) -> Tensor:
-    """Return the largest error of a pixel between each input and each seen one."""
+    """Return the largest error of a pixel between each input and each seen one; infinite for features of a layer."""
     flat = inputs.flatten(1)
-    rows = [(seen - one).abs().amax(dim=1) for one in flat] if len(seen) else []
+    rows = [(seen - one).abs().amax(dim=1) for one in flat] if len(seen) and flat.shape[1] == seen.shape[1] else []
     return torch.stack(rows) if rows else flat.new_full((len(flat), len(seen)), math.inf)
 
 

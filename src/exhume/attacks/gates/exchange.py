@@ -119,12 +119,13 @@ def score_rows(
 
     Every zero beyond chance counts. One at a unit that the input turns on is chance after all, and an entry that is not
     zero at a unit that the input leaves off costs the more, the farther the unit is from firing. Values of the input
-    outside their range cost as well.
+    outside their range cost as well, and so do large effects: that those of several inputs cancel to one part in ``k``
+    has a chance of ``1/k``.
 
     Args:
         problem: what the rows are rows of.
         margins: products of the inputs that the rows imply with all halfspaces, up to sign.
-        lengths: norms of these inputs.
+        lengths: norms of these inputs, which are not scaled, so that they grow with the effects of the inputs.
         constants: last values of the inputs, whose sign is known; without a bias the zeros decide the sign.
         zeros: where each row is zero.
         evidence: number of zeros of each row beyond chance.
@@ -140,7 +141,8 @@ def score_rows(
     by_chance = (is_zero & at_both).sum(dim=-1) + AT_ONE_END * (is_zero & is_on & ~at_both).sum(dim=-1)
     surprise = (firing_distance(problem, before, after, lengths.to(margins)) / REACH).clamp(max=-math.log(UNFORESEEN))
     outside = (inside < 0).sum(dim=-1).clamp(max=MOST_OUTSIDE)
-    return evidence - by_chance - (surprise * (~zeros & informative)).sum(dim=-1) / WORTH - outside
+    unlikely = (surprise * (~zeros & informative)).sum(dim=-1) + lengths.clamp(min=1e-300).log()
+    return evidence - by_chance - unlikely / WORTH - outside
 
 
 def _promising_exchanges(

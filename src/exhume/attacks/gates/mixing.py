@@ -66,24 +66,23 @@ def may_contain(
     small = ((size > width) & (size <= band) & informative).to(rows)
     # Of a part that is large enough, these entries show above the zeros of the row.
     least = (width / SMALLEST_PART).clamp(min=LEAST_NONZERO)
-    own, units, nearby, fired, own_units, own_nearby = (torch.zeros(count, count).to(rows) for _ in range(6))
+    every = torch.ones_like(size) * informative
+    counted = torch.stack([zeros, zeros * firing, every, small, is_off, small * is_off])  # per unit
+    parts, covered = torch.zeros(len(counted), count, count).to(rows), torch.zeros(count, count - 1).to(rows)
     for row in range(count):
         nonzero = ((size > least[row]) & informative).to(rows)
-        own[row], fired[row] = nonzero @ zeros[row], nonzero @ (zeros[row] * firing[row])
-        nearby[row], units[row] = nonzero @ small[row], nonzero.sum(dim=1)
-        own_nearby[row], own_units[row] = nonzero @ (small[row] * is_off[row]), nonzero @ is_off[row]
-    share = width / 2 / (band - width)
+        parts[:, row] = counted[:, row] @ nonzero.T
+        # Zeros at which some of any f other rows is not zero, for every f: fewer than f of them are zero there.
+        left_off = (count - 1 - nonzero.sum(dim=0) + nonzero[row])[zeros[row] > 0].long()
+        covered[row] = torch.bincount(left_off, minlength=count)[: count - 1].cumsum(dim=0)
     # The other rows in the order in which they can be parts; the parts before one in this order can force a zero each.
-    order = own.fill_diagonal_(math.inf).argsort(dim=1)[:, :-1]
+    order = parts[0].fill_diagonal_(math.inf).argsort(dim=1)[:, :-1]
     forced = torch.arange(1, count, device=rows.device)
-    beyond = own.gather(1, order) - forced
-
-    def log_tail(hits: Tensor, trials: Tensor, expected: Tensor) -> Tensor:
-        """Bound the log probability of so many hits for each part, and of parts before it in the order."""
-        trials = trials.gather(1, order).clamp(min=1)
-        chance = (expected.gather(1, order) / trials).clamp(1e-12, 1 - 1e-9)
-        tail = bound_log_tail(hits.clamp(min=0).cpu().numpy(), trials.cpu().numpy(), chance.cpu().numpy())
-        return torch.as_tensor(tail, device=hits.device).to(hits)
+    parts = torch.stack([part.gather(1, order) for part in parts])
+    # What is known of one part, or of all units where that says more.
+    own, fired, units, nearby, off, off_nearby = torch.where(covered > parts[0], counted.sum(dim=2)[:, :, None], parts)
+    own = torch.maximum(parts[0], covered)
+    beyond, share = own - forced, width / 2 / (band - width)
 
     def allow_before(tail: Tensor) -> Tensor:
         """If a row can be a part, so can all rows before it, which have fewer zeros against them.
@@ -91,16 +90,24 @@ def may_contain(
         All numbers of parts are tried, so their probabilities are divided by weights that sum to one.
         """
         tail = (tail + 2 * forced.log() + math.log(math.pi**2 / 6)).flip(1).cummax(dim=1).values.flip(1)
-        return torch.full_like(own, -math.inf).scatter_(1, order, tail)
+        return torch.full((count, count), -math.inf).to(rows).scatter_(1, order, tail)
 
-    log_p = allow_before(log_tail(beyond, units, (nearby + 1) * share))
+    log_p = allow_before(_log_tail(beyond, units, (nearby + 1) * share))
     if count == problem.rank:  # all rows together say where their inputs are
-        coincidence = log_tail(beyond, own_units, (own_nearby + 1) * share)
+        coincidence = _log_tail(beyond, off, (off_nearby + 1) * share)
         # A single part cancels nowhere by itself. Several may cancel each other on as many units as they can be chosen
         # for, and on one more a unit fired, or that is chance as well.
-        needed = torch.where(forced == 1, own.gather(1, order), (beyond >= 0).to(rows))
-        log_p = _judge(log_p, allow_before(coincidence + log_tail(needed, own, fired + (own_nearby + 1) * share)))
+        needed = torch.where(forced == 1, own, (beyond >= 0).to(rows))
+        log_p = _judge(log_p, allow_before(coincidence + _log_tail(needed, own, fired + (off_nearby + 1) * share)))
     return log_p > math.log(error_rate / count)
+
+
+def _log_tail(hits: Tensor, trials: Tensor, expected: Tensor) -> Tensor:
+    """Bound the log probability of so many hits where a number is expected."""
+    trials = trials.clamp(min=1)
+    chance = (expected / trials).clamp(1e-12, 1 - 1e-9)
+    tail = bound_log_tail(hits.clamp(min=0).cpu().numpy(), trials.cpu().numpy(), chance.cpu().numpy())
+    return torch.as_tensor(tail, device=hits.device).to(hits)
 
 
 def _judge(any_input: Float[Tensor, "row row"], right_input: Float[Tensor, "row row"]) -> Float[Tensor, "row row"]:

@@ -193,7 +193,10 @@ class RowSearch:
         return self._fit_again(rows[log_p < math.log(self.error_rate)])
 
     def _rows_of(self, codes: Tensor, outside: Tensor | None = None) -> Tensor:
-        """Find rows of each input: by values, or several from few or many units and from random choices of them."""
+        """Find rows of each input: by values, or several from few or many units and from random choices of them.
+
+        In the first round an input is not tried again once it led to a row; most rows are easy.
+        """
         if self.by_values:
             self.tried += len(codes)
             return rows_by_values(self.problem, codes)
@@ -207,6 +210,8 @@ class RowSearch:
             rows = rows_of_inputs(self.problem, codes, self.generator, *each, outside)
             self.tried += len(rows)
             found.append(rows)
+            if self.rounds == 0:
+                codes = codes[log_p_zeros(self.problem, rows).to(codes.device) >= self._limit]
         return torch.cat(found)
 
     @property
