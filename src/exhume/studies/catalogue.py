@@ -60,6 +60,10 @@ _TABLE: dict[str, tuple[str, str]] = {
         "ours.certificate_map",
         "where exact recovery works, over units per example and examples per input value",
     ),
+    "feature-span": (
+        "ours.feature_span",
+        "what the final weights of a convolutional network identify: number of images, and span of their features",
+    ),
     "defences": ("ours.defences", "what defences cost in accuracy, and what every applicable attack still recovers"),
     "max-margin": (_FINAL_WEIGHTS, "what final weights alone reveal: all studies named max-margin-…"),
     "max-margin-weight-decay": (_FINAL_WEIGHTS, "recovered images against weight decay"),
