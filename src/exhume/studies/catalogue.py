@@ -79,9 +79,9 @@ _TABLE: dict[str, tuple[str, str]] = {
         _FINAL_WEIGHTS,
         "images recovered exactly and certified, where edges meet, against the size of the training set",
     ),
-    "max-margin-exact-width": (
+    "max-margin-exact-map": (
         _FINAL_WEIGHTS,
-        "images recovered exactly and certified, where edges meet, against units per layer",
+        "images recovered exactly and certified, where edges meet, over training set size and units per image",
     ),
     "max-margin-choice": (
         _FINAL_WEIGHTS,

@@ -34,11 +34,15 @@ def _shrink_to_smoke(cases: tuple[Case, ...]) -> Plan:
     )
 
 
-def _make_presets(cases: tuple[Case, ...]) -> dict[Preset, Plan]:
+def _make_presets(cases: tuple[Case, ...], seeds: int = 3) -> dict[Preset, Plan]:
     """Return the three presets of a study: two cases in seconds, all in minutes, and all with a long search."""
     quick = tuple(replace(case, settings=QUICK | case.settings) for case in cases)
     large = tuple(replace(case, settings=LARGE | case.settings) for case in cases)
-    return {"smoke": _shrink_to_smoke(cases[:2]), "cpu": Plan(cases=quick), "gpu": Plan(cases=large, seeds=1)}
+    return {
+        "smoke": _shrink_to_smoke(cases[:2]),
+        "cpu": Plan(cases=quick, seeds=seeds),
+        "gpu": Plan(cases=large, seeds=1),
+    }
 
 
 CIFAR = Case(
@@ -74,9 +78,13 @@ CASES: dict[str, tuple[str, tuple[Case, ...]]] = {
             Case(label=str(size), size=size, width=400, weight_decay=1e-3, settings=PROVE) for size in (10, 20, 30, 50)
         ),
     ),
-    "exact-width": (
-        "units per layer",
-        tuple(Case(label=str(width), width=width, weight_decay=1e-3, settings=PROVE) for width in (100, 200, 400, 800)),
+    "exact-map": (
+        "images × units per image",
+        tuple(
+            Case(label=f"{size} × {units}", size=size, width=size * units, weight_decay=1e-3, settings=PROVE)
+            for size in (10, 20, 30)
+            for units in (5, 10, 20, 40)
+        ),
     ),
     "choice": (
         "settings",
@@ -128,8 +136,10 @@ CASES: dict[str, tuple[str, tuple[Case, ...]]] = {
     ),
 }
 """What each study varies, as the label of the axis, and its cases."""
+SEEDS = {"exact-map": 1}
+"""Draws per case in minutes, where there are not three: a map has many cases."""
 AXES: dict[str, tuple[str, dict[Preset, Plan]]] = {
-    **{name: (axis, _make_presets(cases)) for name, (axis, cases) in CASES.items()},
+    **{name: (axis, _make_presets(cases, SEEDS.get(name, 3))) for name, (axis, cases) in CASES.items()},
     "cifar": (
         "setting",
         {
