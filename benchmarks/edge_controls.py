@@ -10,6 +10,7 @@ edges have the same directions, and no training made them meet, so every certifi
 import argparse
 import json
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -86,9 +87,9 @@ def measure(setting: dict[str, Any]) -> dict[str, Any]:
         "largest_certified_error": float(errors[certified].max()) if bool(certified.any()) else None,
         "wrong_points": int((errors >= EXACT).sum()),
         "control": certify_control(view, found.inputs, seed),
-        "doubts_of_wrong_points": [
+        "doubts_of_wrong_points": Counter(
             doubt for doubt, error in zip(found.diagnostics["doubts"], errors.tolist(), strict=False) if error >= EXACT
-        ],
+        ),
         "seconds": time.perf_counter() - started,
     }
 
@@ -130,6 +131,7 @@ def main() -> None:
     measured = [row for row in rows if "refused" not in row]
     totals = {key: sum(row[key] for row in measured) for key in ("exact", "certified", "false", "wrong_points")}
     totals |= {"control": sum(row["control"] or 0 for row in measured), "networks": len(measured)}
+    totals["controls"] = sum(row["control"] is not None for row in measured)
     arguments.out.write_text(json.dumps({"totals": totals, "rows": rows}, indent=1))
     print(totals)
 
