@@ -18,6 +18,8 @@ from exhume.records import AttackerView
 
 STUCK = 2.0
 """Residual, relative to the best run's, above which a run got stuck; its candidates would only dilute the others."""
+ROWS_AT_ONCE = 512
+"""Candidates that are compared with all others in one product when near-duplicates are merged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,9 +118,26 @@ def merge_near_duplicates(
     """
     unit = standardise(inputs)
     order = confidence.argsort(descending=True, stable=True)
-    groups = list(suppress_neighbours(order, lambda place: unit @ unit[place] >= similar))
-    means = torch.stack([inputs[group.to(inputs.device)].mean(0) for _, group in groups])
-    return means, torch.tensor([leader for leader, _ in groups], device=inputs.device)
+    places = order.argsort().cpu()
+    first, block = 0, torch.zeros(0, len(unit), dtype=torch.bool)
+
+    def are_similar(candidate: int) -> Bool[Tensor, " candidate"]:
+        # One product for many candidates: they are asked for in their order.
+        nonlocal first, block
+        place = int(places[candidate])
+        if place >= first + len(block):
+            first, block = place, (unit[order[place : place + ROWS_AT_ONCE]] @ unit.T >= similar).cpu()
+        return block[place - first]
+
+    leaders: list[int] = []
+    owner = torch.zeros(len(unit), dtype=torch.long)
+    for leader, group in suppress_neighbours(order, are_similar):
+        owner[group] = len(leaders)
+        leaders.append(leader)
+    owner = owner.to(inputs.device)
+    sums = inputs.new_zeros(len(leaders), inputs.shape[1]).index_add_(0, owner, inputs)
+    counts = torch.bincount(owner, minlength=len(leaders))
+    return sums / counts[:, None], torch.tensor(leaders, device=inputs.device)
 
 
 def _find_meeting_points(

@@ -71,6 +71,19 @@ CASES: dict[str, tuple[str, tuple[Case, ...]]] = {
             for decay in (0.0, 2e-3)
         ),
     ),
+    "smoothness": (
+        "weight of smoothness",
+        tuple(
+            replace(
+                TWO_CLASSES,
+                label=f"{weight:g}, decay {decay:g}",
+                weight_decay=decay,
+                settings=TWO_CLASSES.settings | {"smoothness": weight},
+            )
+            for decay in (0.0, 2e-3)
+            for weight in (0.0, 1.0, 3.0)
+        ),
+    ),
     "exact": ("weight decay", tuple(replace(case, size=10, width=400) for case in WEIGHT_DECAYS)),
     "exact-size": (
         "training images",
