@@ -74,9 +74,9 @@ def _sparsest(problem: RowProblem, rows: Tensor, units: Tensor, sets: int, gener
     width = width.clamp(min=problem.certificate.widest_zero) / problem.units**0.5
     size = (candidates @ problem.rows).norm(dim=1)
     score = ((normals @ entries).abs() <= (width * size)[:, None]).sum(dim=1)
-    found = []
-    for _ in range(KEPT * count):
-        best = candidates[int(score.argmax())]
+    found = [candidates[:0]]
+    for _ in range(KEPT * count if len(candidates) else 0):
+        best = candidates[int(score.argmax())][None]
         found.append(best)
-        score = score.masked_fill(are_same(problem, candidates, best[None])[:, 0], -1)
-    return torch.stack(found)
+        score = score.masked_fill(are_same(problem, candidates, best)[:, 0], -1)
+    return torch.cat(found)
