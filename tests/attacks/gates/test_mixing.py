@@ -22,7 +22,7 @@ def read_inputs(problem, rows):
 
 def find_parts(problem, rows, rate=RATE):
     """Return which rows may be mixed into which, with the inputs that the rows imply together."""
-    return may_contain(problem, rows, read_inputs(problem, rows) @ problem.basis, rate)
+    return may_contain(problem, rows, read_inputs(problem, rows) @ problem.basis, rate, is_strict=True)
 
 
 class TestMayContain:
@@ -72,6 +72,21 @@ class TestMayContain:
         assert bool(contained[0, 1])
         assert not bool(contained[1:].any())
 
+    @pytest.mark.parametrize("seed", range(3))
+    def test_zeros_of_a_row_that_no_input_explains_clear_nothing(self, seed):
+        # The sum and the difference of two rows span what both span, and the difference is zero where both fire. The
+        # constants of two nearly equal inputs cancel in it, so that the input read out for it may be anything.
+        problem, rows, _ = made_problem(is_ratio_shared=True, twins=1, closeness=0.05, width=400, seed=seed)
+        wrong = rows.clone()
+        wrong[0], wrong[1] = (
+            shared_difference(problem, rows),
+            mix_rows(rows, 1, 0, float((rows[0] @ rows[1]).sign()))[1],
+        )
+        codes = read_inputs(problem, wrong) @ problem.basis
+        codes[0] = random_rows(problem, 1, seed=seed)[0]
+        assert not bool(may_contain(problem, wrong, codes, RATE)[0, 1]), "by the zeros that it leaves off alone"
+        assert bool(may_contain(problem, wrong, codes, RATE, is_strict=True)[0, 1])
+
     def test_one_row_contains_no_other(self):
         problem, rows, _ = made_problem(count=1)
         assert find_parts(problem, rows).tolist() == [[False]]
@@ -109,7 +124,7 @@ class TestNearDuplicates:
 
 def partly_known(problem, rows):
     """Return which of all rows but the last may be mixed, by coincidence alone, among all."""
-    known = may_contain(problem, rows[:-1], (read_inputs(problem, rows) @ problem.basis)[:-1], RATE)
+    known = may_contain(problem, rows[:-1], (read_inputs(problem, rows) @ problem.basis)[:-1], RATE, is_strict=True)
     parts = torch.ones(len(rows), len(rows), dtype=torch.bool)
     parts[:-1, :-1] = known
     return parts

@@ -40,8 +40,7 @@ class CheckedRows:
     @property
     def is_exact(self) -> Bool[Tensor, " row"]:
         """Which inputs hardly any unit contradicts."""
-        allowed = max(self.rules.exact_contradictions * self.units, self.rules.forgiven_contradictions)
-        return self.contradictions <= allowed
+        return self.contradictions <= self.rules.allowed_contradictions(self.units)
 
 
 def check_rows(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> CheckedRows:

@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from exhume.attacks.gates.firing import REACH, UNFORESEEN, firing_distance
+from exhume.attacks.gates.fit import fit_codes
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.zeros import zero_width
 from exhume.core.chance import bound_log_tail
@@ -25,6 +26,11 @@ SMALLEST_PART = 0.1
 LEAST_NONZERO = 1e-2
 """Size of an entry from which on it counts against a mixture, in root mean squares of its row. Where noise is small,
 parts down to the width of a zero over this are ruled out: with 1e-4 a part of 1 % in a buffer went unnoticed."""
+CONTRADICTED = 10.0
+"""Number of zeros at units that an input leaves off that are outweighed by one at a unit that it turns on, for a row
+that no input explains. The difference of the rows of two nearly equal inputs is zero where both fire: whatever the
+input, it leaves some of these units off and turns others on.
+"""
 CLEAN = 3.0
 """Largest scatter of the zeros of a row, relative to noise, at which nothing else is in it. Measured in weight changes
 and gradients: up to 2.4 in ordinary networks; 14 to 300 where an input lies on the line between two others and is
@@ -49,7 +55,8 @@ def may_contain(
         rows: the rows.
         codes: their inputs, in coordinates of the basis.
         error_rate: the probability of missing a part.
-        is_strict: whether only noise makes zeros inexact, and not also the search.
+        is_strict: for the certificate: only noise makes zeros inexact, and not also the search, and zeros of a row that
+            no input explains say nothing.
     """
     count = len(rows)
     if count < 2:
@@ -58,24 +65,32 @@ def may_contain(
     width = zero_width(problem, rows)
     if is_strict and not has_decayed(problem):
         width = torch.minimum(width, CLEAN * problem.certificate.zero_width * problem.noise_width(rows)[:, None])
+    is_zero = (size <= width) & informative
+    if is_strict:  # an input that its own row refutes does not say where the row should be zero
+        is_refuted = _contradict(problem, is_zero, codes)[1]
+        codes = codes.clone()
+        codes[is_refuted] = fit_codes(problem, rows[is_refuted])
     before, after = (codes @ gate.T for gate in problem.gates)
     is_off = (informative & (before <= 0) & (after <= 0)).to(rows)
     zeros = (size <= width / 2) * is_off
+    contradicting, is_refuted = _contradict(problem, is_zero, codes)
+    own_zeros = zeros - CONTRADICTED * contradicting * (is_refuted[:, None] & is_strict)
     firing = torch.exp(-firing_distance(problem, before, after, codes.norm(dim=1)) / REACH) + UNFORESEEN
     band = (3 * width).clamp(min=problem.certificate.density_band)
     small = ((size > width) & (size <= band) & informative).to(rows)
     # Of a part that is large enough, these entries show above the zeros of the row.
     least = (width / SMALLEST_PART).clamp(min=LEAST_NONZERO)
     every = torch.ones_like(size) * informative
-    counted = torch.stack([zeros, zeros * firing, every, small, is_off, small * is_off])  # per unit
+    counted = torch.stack([own_zeros, zeros * firing, every, small, is_off, small * is_off])  # per unit
     parts, covered = torch.zeros(len(counted), count, count).to(rows), torch.zeros(count, count - 1).to(rows)
     for row in range(count):
         nonzero = ((size > least[row]) & informative).to(rows)
         parts[:, row] = counted[:, row] @ nonzero.T
         # Zeros at which some of any f other rows is not zero, for every f: fewer than f of them are zero there.
-        left_off = (count - 1 - nonzero.sum(dim=0) + nonzero[row])[zeros[row] > 0].long()
-        covered[row] = torch.bincount(left_off, minlength=count)[: count - 1].cumsum(dim=0)
+        left_off = (count - 1 - nonzero.sum(dim=0) + nonzero[row]).long()
+        covered[row] = torch.bincount(left_off, own_zeros[row], minlength=count)[: count - 1].cumsum(dim=0)
     # The other rows in the order in which they can be parts; the parts before one in this order can force a zero each.
+    parts[0].clamp_(min=0)
     order = parts[0].fill_diagonal_(math.inf).argsort(dim=1)[:, :-1]
     forced = torch.arange(1, count, device=rows.device)
     parts = torch.stack([part.gather(1, order) for part in parts])
@@ -100,6 +115,14 @@ def may_contain(
         needed = torch.where(forced == 1, own, (beyond >= 0).to(rows))
         log_p = _judge(log_p, allow_before(coincidence + _log_tail(needed, own, fired + (off_nearby + 1) * share)))
     return log_p > math.log(error_rate / count)
+
+
+def _contradict(
+    problem: RowProblem, zeros: Bool[Tensor, "row unit"], codes: Float[Tensor, "row rank"]
+) -> tuple[Bool[Tensor, "row unit"], Bool[Tensor, " row"]]:
+    """Return the zeros at units that inputs turn on at both ends, and for which rows chance does not make as many."""
+    contradicting = zeros & (codes @ problem.gates[0].T > 0) & (codes @ problem.gates[1].T > 0)
+    return contradicting, contradicting.sum(dim=1) > problem.certificate.allowed_contradictions(problem.units)
 
 
 def _log_tail(hits: Tensor, trials: Tensor, expected: Tensor) -> Tensor:

@@ -44,6 +44,10 @@ class CertificateRules:
     least_touching: PositiveInt = 3
     """Number of values that must touch the range to prove the scale of an input without a constant."""
 
+    def allowed_contradictions(self, units: int) -> float:
+        """Return the largest number of units that may contradict an exact input of a layer with so many units."""
+        return max(self.exact_contradictions * units, float(self.forgiven_contradictions))
+
 
 @settings
 class SearchRules:
