@@ -1,11 +1,11 @@
 """Measure certified features and images of networks that begin with convolutions.
 
 Networks: two convolutions and a dense ReLU layer, without pooling, with max pooling, and with batch normalisation and
-a residual block. Evidence: one gradient at the initial weights, one after Adam steps, AdamW's state, and a head trained
-by 100 or 500 steps of SGD above frozen convolutions; and without the dense ReLU layer, one gradient of nine images of
-different classes, at the initial weights and after Adam steps on the other images. Prints one row per case and writes
-``deep.json``; a row counts features certified and within 1 %, images certified and exact (largest error below 0.02),
-false certificates, and seconds.
+a residual block. Evidence: one gradient at the initial weights, one after Adam steps, AdamW's state (after any number
+of steps: ``adamw-100``), and a head trained by 100 or 500 steps of SGD above frozen convolutions; and without the dense
+ReLU layer, one gradient of nine images of different classes, at the initial weights and after Adam steps on the other
+images. Prints one row per case and writes ``deep.json``; a row counts features certified and within 1 %, images
+certified, exact (largest error below 0.02) and good (mean squared error below 0.01), false certificates, and seconds.
 
     PYTHONPATH=src python benchmarks/deep.py --data-dir DIR --out DIR [--networks plain,pool] [--evidence gradient]
 
@@ -29,7 +29,8 @@ from torch.nn import functional
 
 import exhume
 from exhume.attacks import Attack, GateCertificate, LastLayer
-from exhume.attacks.gates.shared_part import read_out_linearly, separate_inputs
+from exhume.attacks.gates.problem import pose_problem
+from exhume.attacks.gates.separation import separate
 from exhume.clues.clues import clues_of
 from exhume.clues.first_layer import backward_signals
 from exhume.core.run_context import RunContext
@@ -40,6 +41,8 @@ from exhume.records import AttackerView, Dataset
 
 EXACT = 0.02
 """Largest error of a pixel of an exact image."""
+GOOD = 0.01
+"""Largest mean squared error of a good image."""
 
 
 class Residual(nn.Module):
@@ -98,11 +101,10 @@ def observe(model: nn.Sequential, evidence: str, data: Dataset) -> AttackerView:
     held: dict[str, Any] = {}
     if evidence == "gradient-after-200":
         train(model, torch.optim.Adam(model.parameters(), 1e-3), x, y, 200)
-    elif evidence == "adamw-300":
+    elif evidence.startswith("adamw"):
         optimiser = torch.optim.AdamW(model.parameters(), 1e-3)
-        train(model, optimiser, x, y, 300)
-        state = {name: optimiser.state[weight]["exp_avg"] for name, weight in model.named_parameters()}
-        held["optimiser_state"] = state
+        train(model, optimiser, x, y, int(evidence.removeprefix("adamw-")))
+        held["optimiser_state"] = optimiser.state_dict()
     elif evidence.startswith("head"):
         model.eval()
         held["initial"] = weights_of(model)
@@ -153,10 +155,12 @@ def measure(
         distances = torch.cdist(found.inputs, features) / features.norm(dim=1)
         nearest = distances.amin(dim=0) if len(found) else torch.full((len(features),), torch.inf)
         return row | {"features_within_1_percent": int((nearest < 0.01).sum()), "exact": 0, "certified": 0}
-    errors = (found.inputs[:, None] - data.train.inputs[None]).flatten(2).abs().amax(dim=2)
+    differences = (found.inputs[:, None] - data.train.inputs[None]).flatten(2)
+    errors = differences.abs().amax(dim=2)
     return row | {
         "certified": int(found.certified.sum()),
         "exact": int((errors.amin(dim=0) < EXACT).sum()),
+        "good": int((differences.square().mean(dim=2).amin(dim=0) < GOOD).sum()),
         "false": int((errors.amin(dim=1)[found.certified] >= EXACT).sum()),
     }
 
@@ -188,10 +192,10 @@ def measure_separation(view: AttackerView, data: Dataset, _: int) -> dict[str, A
     started = time.perf_counter()
     subspace = clues_of(view).require_gate_subspace()
     layer = subspace.layer
-    readout = read_out_linearly(backward_signals(view, layer.evidence.after, layer), len(layer.after), layer.after)
-    found = separate_inputs(subspace, readout)
+    problem = pose_problem(subspace, (backward_signals(view, layer.evidence.after, layer),))
+    found = separate(view, subspace, problem)
     seconds = round(time.perf_counter() - started, 1)
-    features = LowerLayers(view.module(view.final), "hidden")(data.to_model(data.train.inputs)).double()
+    features = LowerLayers(view.module(view.final), "hidden")(data.to_model(data.train.inputs))
     distances = torch.cdist(found, features) / features.norm(dim=1)
     near = int((distances.amin(dim=0) < 0.01).sum()) if len(found) else 0
     return {"separated": len(found), "features_within_1_percent": near, "seconds": seconds}

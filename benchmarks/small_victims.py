@@ -106,7 +106,7 @@ class Held:
             given["gradient"] = total
         else:
             assert self.state is not None
-            given["optimiser_state"] = self.state.with_moment(total)
+            given["optimiser_state"] = self.state.with_moments(total)
         shape = (self.seen.shape[1],)
         return exhume.AttackerView(model=self.model, input_shape=shape, bounds=(0.0, 1.0), **given)
 

@@ -30,7 +30,7 @@ def test_a_mapping_of_first_moments_becomes_a_state_without_facts() -> None:
 def test_facts_are_described_and_kept_beside_other_tensors() -> None:
     state = OptimiserState(first_moment={"w": torch.ones(2)}, slot="momentum_buffer", lr=0.1)
     assert state.describe() == {"slot": "momentum_buffer", "lr": 0.1}
-    other = state.with_moment({"w": torch.zeros(2)})
+    other = state.with_moments({"w": torch.zeros(2)})
     assert other.describe() == state.describe()
     assert other != state
 
@@ -79,3 +79,22 @@ def test_the_window_ends_where_precision_does() -> None:
 def test_states_that_no_optimiser_writes_are_refused(content: dict) -> None:
     with pytest.raises(WeightsError):
         read_state(content, nn.Linear(3, 2))
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam"])
+def test_the_last_step_is_the_direction_in_which_the_weights_moved(name: str) -> None:
+    model = nn.Linear(3, 2)
+    rule = RULES[name](model.parameters())
+    before = model.weight.detach().clone()
+    for _ in range(3):
+        before = model.weight.detach().clone()
+        rule.zero_grad()
+        model(torch.eye(3)).square().sum().backward()
+        rule.step()
+    moved = before - model.weight.detach()
+    step = read_state(rule.state_dict(), model).last_step()["weight"]
+    torch.testing.assert_close(step / step.norm(), moved / moved.norm(), rtol=1e-3, atol=1e-4)
+
+
+def test_the_last_step_of_other_optimisers_is_unknown() -> None:
+    assert OptimiserState(first_moment={"w": torch.ones(2)}, slot="exp_avg").last_step() == {}

@@ -103,6 +103,7 @@ def request_digest(attack: str, view: AttackerView, seed: int) -> str:
         "final": view.final,
         "gradient": view.gradient or {},
         "optimiser state": {} if state is None else state.first_moment,
+        "second moment": {} if state is None else state.second_moment,
     }
     for number, other in enumerate(view.more_gradients):
         ends |= {f"weights {number}": other.weights, f"gradient {number}": other.gradient}

@@ -23,6 +23,8 @@ def tail_view(view: AttackerView, layer: FirstLayer) -> AttackerView | None:
         return {name: tensor for name, tensor in weights.items() if name in names}
 
     state = view.optimiser_state
+    if state is not None:
+        state = state.with_moments(restrict(state.first_moment), restrict(state.second_moment))
     return replace(
         view,
         model=tail,
@@ -30,7 +32,7 @@ def tail_view(view: AttackerView, layer: FirstLayer) -> AttackerView | None:
         initial=None if view.initial is None else restrict(view.initial),
         gradient=None if view.gradient is None else restrict(view.gradient),
         more_gradients=(),
-        optimiser_state=None if state is None else state.with_moment(restrict(state.first_moment)),
+        optimiser_state=state,
         input_shape=(stack.input_size,),
         bounds=None,
         offset=None,

@@ -48,8 +48,9 @@ def _read_states(path: Path, raw: TrainingCheckpoint, model: nn.Module) -> tuple
     for content in raw.optimisers:
         try:
             state = read_torch_state(content, model)
-            for name, moment in state.first_moment.items():
-                check_plain(path, f"the first moment of {name}", moment)
+            for which, moments in (("first", state.first_moment), ("second", state.second_moment)):
+                for name, moment in moments.items():
+                    check_plain(path, f"the {which} moment of {name}", moment)
         except WeightsError as error:
             reasons.append(str(error))
         else:

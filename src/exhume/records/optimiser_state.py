@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from torch import Tensor, nn
@@ -33,6 +33,8 @@ SIGNATURES: tuple[tuple[str, frozenset[str], frozenset[str]], ...] = tuple(
 """Optimisers with settings and memory that tell them apart, the most particular first; files do not name them."""
 SLOTS = ("exp_avg", "momentum_buffer", "grad_avg")
 """Names of decayed sums of gradients: Adam's family and Lion, SGD and Muon, centred RMSprop."""
+SQUARES = "exp_avg_sq"
+"""Name of the decayed sum of squared gradients of Adam's family."""
 RESCALED = {"RMSprop": ("momentum_buffer",), "Adafactor": ("exp_avg",)}
 """Memory of the same names that sums gradients *after* each entry was rescaled, which hides the inputs' span."""
 
@@ -47,6 +49,8 @@ class OptimiserState(Record):
 
     first_moment: Weights
     """The sum of gradients of each parameter, by the parameter's name; frozen parameters are absent."""
+    second_moment: Weights = field(default_factory=dict)
+    """The sum of squared gradients of each parameter, as Adam's family keeps it; empty where there is none."""
     slot: str | None = None
     """The name under which the optimiser stores the sum, such as ``exp_avg``."""
     optimiser: str | None = None
@@ -59,6 +63,8 @@ class OptimiserState(Record):
     """Weight of the sum of the previous step: ``β1`` or the momentum (Lion: ``β2``)."""
     second_decay: float | None = None
     """``β2`` of Adam's family."""
+    eps: float | None = None
+    """What Adam's family adds to the root of the second moment."""
     weight_decay: float | None = None
 
     def window(self, precision: float) -> int | None:
@@ -68,18 +74,38 @@ class OptimiserState(Record):
         steps = math.ceil(math.log(precision) / math.log(self.decay))
         return steps if self.steps is None else min(steps, self.steps)
 
+    def last_step(self) -> Weights:
+        """Return the direction of the last step of each parameter, without its length and without weight decay.
+
+        Empty where it is not known: for other optimisers than Adam, AdamW and SGD, or without their settings.
+        """
+        if self.optimiser == "SGD":
+            return self.first_moment
+        known = (self.second_decay, self.eps, self.steps)
+        if self.optimiser not in ("Adam", "AdamW") or None in known or not self.second_moment:
+            return {}
+        decay, eps, steps = (float(value) for value in known if value is not None)
+        correction = 1 - decay**steps
+        return {
+            name: moment / ((self.second_moment[name] / correction).sqrt() + eps)
+            for name, moment in self.first_moment.items()
+            if name in self.second_moment
+        }
+
     def describe(self) -> dict[str, Any]:
         """Return everything but the tensors, as JSON values."""
-        facts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "first_moment"}
+        facts = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("first_moment", "second_moment")}
         return {name: value for name, value in facts.items() if value is not None}
 
-    def with_moment(self, first_moment: Weights) -> "OptimiserState":
+    def with_moments(self, first: Weights, second: Weights | None = None) -> "OptimiserState":
         """Return the same state with other tensors."""
-        return OptimiserState(first_moment=first_moment, **self.describe())
+        return OptimiserState(first_moment=first, second_moment=second or {}, **self.describe())
 
     def cpu(self) -> "OptimiserState":
         """Return a copy on the CPU."""
-        return self.with_moment({name: moment.detach().cpu().clone() for name, moment in self.first_moment.items()})
+        moments = (self.first_moment, self.second_moment)
+        first, second = ({name: one.detach().cpu().clone() for name, one in moment.items()} for moment in moments)
+        return self.with_moments(first, second)
 
 
 def read_state(state: "OptimiserState | Mapping[str, Any]", model: nn.Module) -> OptimiserState:
@@ -116,6 +142,7 @@ def read_torch_state(content: Mapping[str, Any], model: nn.Module) -> OptimiserS
     optimiser = name_optimiser(groups[0], memory.values())
     slot = _choose_slot(optimiser, memory)
     moments = {number: slots[slot] for number, slots in memory.items() if _is_readable(slots.get(slot))}
+    squares = {number: slots[SQUARES] for number, slots in memory.items() if _is_readable(slots.get(SQUARES))}
     if all(isinstance(group.get("param_names"), Sequence) for group in groups):
         named = {
             number: str(name)
@@ -129,12 +156,18 @@ def read_torch_state(content: Mapping[str, Any], model: nn.Module) -> OptimiserS
     first, second = betas if betas is not None and _are_numbers(betas) else (groups[0].get(other), None)
     return OptimiserState(
         first_moment={named[number]: moment.detach() for number, moment in moments.items() if number in named},
+        second_moment={
+            named[number]: square.detach()
+            for number, square in squares.items()
+            if number in named and number in moments and square.shape == moments[number].shape
+        },
         slot=slot,
         optimiser=optimiser,
         steps=_number_of_steps(memory.values()),
         lr=_as_number(groups[0].get("lr")),
         decay=_as_number(second if optimiser == "Lion" else first),
         second_decay=_as_number(second),
+        eps=_as_number(groups[0].get("eps")),
         weight_decay=_as_number(groups[0].get("weight_decay")),
     )
 

@@ -91,6 +91,8 @@ class AttackerView(Record):
         if self.optimiser_state is not None:
             object.__setattr__(self, "optimiser_state", read_state(self.optimiser_state, self.model))
             check_gradient(self.optimiser_state.first_moment, expected, "optimiser state")
+            if self.optimiser_state.second_moment:
+                check_gradient(self.optimiser_state.second_moment, expected, "optimiser's second moment")
 
     @property
     def input_size(self) -> int:
@@ -136,8 +138,8 @@ class AttackerView(Record):
             moved[name] = None if weights is None else _move(weights, device)
         state = self.optimiser_state
         if state is not None:
-            moment = _move(state.first_moment, device)
-            moved["optimiser_state"] = state if moment is state.first_moment else state.with_moment(moment)
+            first, second = _move(state.first_moment, device), _move(state.second_moment, device)
+            moved["optimiser_state"] = state if first is state.first_moment else state.with_moments(first, second)
         others = tuple(
             GradientAt(weights=_move(one.weights, device), gradient=_move(one.gradient, device))
             for one in self.more_gradients
@@ -217,6 +219,7 @@ def pack_weights(
         "initial": initial,
         "gradient": gradient,
         "optimiser_state": None if state is None else state.first_moment,
+        "second_moment": None if state is None else state.second_moment,
     }
     packed = drop_none(offset=offset)
     for name, weights in parts.items():
@@ -232,6 +235,8 @@ def describe_evidence(gradient: Weights | None, state: OptimiserState | None) ->
     described: dict[str, Any] = {} if gradient is None else {"gradient": sorted(gradient)}
     if state is not None:
         described["optimiser_state"] = state.describe() | {"parameters": sorted(state.first_moment)}
+        if state.second_moment:
+            described["second_moment"] = sorted(state.second_moment)
     return described
 
 
@@ -246,9 +251,11 @@ def load_network(path: Path | str, kind: str) -> dict[str, Any]:
         "initial": select_prefix(tensors, "initial") or None,
         "final": select_prefix(tensors, "final"),
     }
-    gradient, moment = select_prefix(tensors, "gradient"), select_prefix(tensors, "optimiser_state")
+    names = ("gradient", "optimiser_state", "second_moment")
+    gradient, moment, squares = (select_prefix(tensors, name) for name in names)
     state = dict(values.get("optimiser_state", {}))
-    if sorted(gradient) != values.get("gradient", []) or sorted(moment) != state.pop("parameters", []):
+    expected = (values.get("gradient", []), state.pop("parameters", []), network.pop("second_moment", []))
+    if tuple(map(sorted, (gradient, moment, squares))) != expected:
         raise RecordError(f"{path} lacks a part of its gradient or of its optimiser's state.")
     if gradient:
         network["gradient"] = gradient
@@ -261,5 +268,5 @@ def load_network(path: Path | str, kind: str) -> dict[str, Any]:
             for number in range(values["more_gradients"])
         )
     if moment:
-        network["optimiser_state"] = OptimiserState(first_moment=moment, **state)
+        network["optimiser_state"] = OptimiserState(first_moment=moment, second_moment=squares, **state)
     return network

@@ -28,7 +28,9 @@ def make_columns(strengths: Tensor) -> tuple[Columns, Tensor]:
     rounding = PRECISION * strengths[:, None] * reach * draw(RANK, UNITS)
     changes = codes.T @ (signals * (wanted.T > 0) + rounding) + draw(RANK, UNITS)
     limits = torch.linalg.lstsq(codes, torch.ones(RANK, 1, dtype=torch.float64)).solution.T
-    columns = Columns(changes=changes, gates=gates, limits=limits, basis=basis, reach=reach, precision=PRECISION)
+    columns = Columns(
+        changes=changes, gates=gates, limits=limits, basis=basis, signals=reach[None], precision=PRECISION
+    )
     return columns, codes
 
 

@@ -1,5 +1,7 @@
 """Inputs of layers whose units nearly all inputs switch alike."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -8,6 +10,7 @@ from exhume.attacks import GateCertificate
 from exhume.attacks.gates.shared_part import SEPARATED, read_out_linearly, separate_inputs
 from exhume.clues.clues import clues_of
 from exhume.clues.first_layer import backward_signals
+from exhume.clues.subspace import find_subspace
 from exhume.records import AttackerView
 
 SIZE = 12
@@ -82,3 +85,27 @@ def test_separated_inputs_are_never_certified() -> None:
     assert bool(is_separated.any())
     assert not bool(found.certified[is_separated].any())
     assert len(found.diagnostics["error_bounds"]) == len(found) == len(found.confidence)
+
+
+def test_a_state_whose_output_weights_drifted_is_like_one_gradient() -> None:
+    inputs, model = inputs_with_a_common_part(), network(width=1000)
+    view, generator = view_of(model, inputs), torch.Generator().manual_seed(3)
+    layer = clues_of(view).require_gate_layers()[0]
+    readout = model[2].weight.detach().double()
+    drift = torch.randn(readout.shape, generator=generator, dtype=torch.float64)
+    effects = functional.softmax(model(inputs), dim=1).detach().double() - 0.5
+
+    def change(weights: Tensor) -> Tensor:
+        on = (inputs.double() @ layer.after[:, :-1].T + layer.after[:, -1]) > 0
+        with_constant = torch.cat([inputs.double(), torch.ones(SIZE, 1, dtype=torch.float64)], dim=1)
+        return (with_constant.T @ (effects @ weights * on)).T
+
+    moved = change(readout + 0.01 * drift)
+    subspace = find_subspace(replace(layer, measured=moved))
+    known = separate_inputs(subspace, readout, drift, 1e-5)
+    unknown = separate_inputs(subspace, readout, None, 1e-5)
+
+    def count(found: Tensor) -> int:
+        return int(((found[:, None] - inputs[None]).abs().amax(dim=2) < 0.02).any(dim=0).sum())
+
+    assert count(known) >= SIZE // 2 > count(unknown)

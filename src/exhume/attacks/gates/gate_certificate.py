@@ -13,11 +13,12 @@ from exhume.attacks.gates.certificate import Doubt, certify
 from exhume.attacks.gates.check import check_rows
 from exhume.attacks.gates.compression import compress_values
 from exhume.attacks.gates.explaining import explanations
-from exhume.attacks.gates.features import doubt_features, in_units_of_features, is_plausible
+from exhume.attacks.gates.features import doubt_features, in_units_of_features
 from exhume.attacks.gates.input_range import fit_scale, is_inside_range, range_directions
 from exhume.attacks.gates.problem import CERTIFICATE_RULES, RowProblem, pose_problem
 from exhume.attacks.gates.rounds import RowSearch
-from exhume.attacks.gates.shared_part import SAME_INPUT, SEPARATED, add_candidates, read_out_linearly, separate_inputs
+from exhume.attacks.gates.separation import separate
+from exhume.attacks.gates.shared_part import SAME_INPUT, SEPARATED, add_candidates
 from exhume.attacks.gates.significance import log_p_generic
 from exhume.clues.clues import clues_of
 from exhume.clues.first_layer import backward_signals
@@ -91,9 +92,11 @@ class GateCertificate(Attack):
         search.tick = lambda: context.report("recover", len(search.trusted), problem.rank, f"round {search.rounds + 1}")
         separated: Tensor | None = None
         while search.rounds < self.rounds and not search.is_finished(self.patience):
-            if search.idle >= IDLE_BESIDE_SEPARATED:
-                separated = _separate(view, subspace, problem) if separated is None else separated
-                if len(separated) > len(search.found):
+            # Features that moved are never certified, so that rows are worth no more than separated inputs.
+            is_early = not subspace.layer.inputs_stood_still and search.rounds == 0
+            if search.idle >= IDLE_BESIDE_SEPARATED or is_early:
+                separated = separate(view, subspace, problem) if separated is None else separated
+                if len(separated) > max(len(search.found), problem.rank // 2 if is_early else 0):
                     break
             before = search.pack()
             try:
@@ -111,7 +114,7 @@ class GateCertificate(Attack):
         context.progress("recover", len(search.found), problem.rank, "certify")
         found = self._result(view, subspace, problem, search)
         if int(found.certified.sum()) < problem.rank:
-            separated = _separate(view, subspace, problem) if separated is None else separated
+            separated = separate(view, subspace, problem) if separated is None else separated
             found = add_candidates(found.cpu(), _unknown(separated, found), SEPARATED)
         if subspace.layer.reads_input:
             return found
@@ -156,20 +159,6 @@ class GateCertificate(Attack):
                 "candidates_tried": tried,
             },
         )
-
-
-def _separate(view: AttackerView, subspace: InputSubspace, problem: RowProblem) -> Float[Tensor, "input ..."]:
-    """Return inputs that units with few participants determine; none where no single gradient shows them."""
-    layer = subspace.layer
-    none = torch.zeros(0, *(view.input_shape if layer.reads_input else (layer.input_size,)))
-    if not problem.gates_are_exact or not layer.has_bias or layer.evidence.others:
-        return none
-    readout = read_out_linearly(problem.signals[-1], len(layer.after), layer.after)
-    if readout is None:
-        return none
-    inputs = separate_inputs(subspace, readout)
-    inputs = inputs[is_plausible(view, layer, inputs, problem.certificate)].float()
-    return (view.to_pixels(inputs.to(view.device)) if layer.reads_input else inputs).cpu()
 
 
 def _unknown(inputs: Float[Tensor, "input ..."], found: Reconstruction) -> Float[Tensor, "new ..."]:

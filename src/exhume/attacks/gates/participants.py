@@ -38,11 +38,17 @@ class Columns:
     limits: Float[Tensor, "limit rank"]
     """From inputs to values that are positive for all of them."""
     basis: Float[Tensor, "value rank"]
-    reach: Float[Tensor, " unit"]
-    """The largest entry of a unit in a row whose input has a gradient of norm 1 with respect to the outputs."""
+    signals: Float[Tensor, "output unit"]
+    """The entry of a unit in a row, per gradient of its input with respect to the outputs."""
     precision: float
     """Rounding of a backward signal, relative to the largest that it can be. It acts along one input, so that noise in
     random directions hides it for weak inputs and not for strong ones."""
+
+    @property
+    def reach(self) -> Float[Tensor, " unit"]:
+        """The largest entry of a unit in a row whose input has a gradient of norm 1 with respect to the outputs."""
+        reach: Tensor = self.signals.norm(dim=0)
+        return reach
 
     @property
     def constant(self) -> Float[Tensor, " rank"]:
@@ -74,7 +80,7 @@ def peel(columns: Columns) -> Float[Tensor, "input rank"]:
     for _ in range(ROUNDS):
         before = len(rows), len(codes)
         known = torch.stack(list(codes.values())) if codes else rows[:0]
-        for row, pattern in _find_rows(columns, _as_inputs(columns, left), known):
+        for row, pattern in _find_rows(columns, as_inputs(columns, left), known):
             together = torch.cat([rows, row[None]])
             is_new = len(rows) == 0 or float((rows @ row).abs().max()) < 0.98
             # An input that takes part in these units and in no others hides the row of this one until it is known.
@@ -89,7 +95,7 @@ def peel(columns: Columns) -> Float[Tensor, "input rank"]:
     return torch.stack(list(codes.values())) if codes else rows[:0]
 
 
-def _as_inputs(columns: Columns, changes: Float[Tensor, "rank unit"]) -> Float[Tensor, "input rank"]:
+def as_inputs(columns: Columns, changes: Float[Tensor, "rank unit"]) -> Float[Tensor, "input rank"]:
     """Return the columns that are firm and possible inputs, with a constant of 1."""
     firm = changes[:, changes.norm(dim=0) > FIRM * math.sqrt(len(changes))].T
     firm = firm / (firm @ columns.constant)[:, None]

@@ -6,6 +6,9 @@ on for all inputs has the change ``K w_u``, with its output weights ``w_u`` and 
 Once ``K`` is known, ``K w_u`` less the change of any other unit is the sum over the inputs that leave it *off*. So a
 unit that most inputs turn on tells about the few that do not, as a unit that few inputs turn on tells about those few.
 Each unit then has few *participants*; the change of a unit with a single one is its input.
+
+The first moment of an optimiser is nearly one gradient, once its steps are small. What moves most in it are the output
+weights; its last step says in which direction, ``v_u`` for each unit, and ``K w_u`` becomes ``K w_u + L v_u``.
 """
 
 import math
@@ -15,7 +18,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from exhume.attacks.gates.participants import NOISE_TAIL, Columns, fit_robustly, peel
+from exhume.attacks.gates.column_fit import add_inputs
+from exhume.attacks.gates.participants import NOISE_TAIL, Columns, as_inputs, fit_robustly, peel
 from exhume.clues.first_layer import Signals
 from exhume.clues.subspace import InputSubspace, decompose
 from exhume.records import Reconstruction
@@ -24,6 +28,10 @@ SEPARATED = "it was separated from the part that all inputs share, which proves 
 """Why an input that was found in this way is not certified."""
 SAME_INPUT = 0.01
 """Distance of two inputs, relative to their norm, up to which they are the same."""
+SURELY_SHARED = 0.4
+"""Share of the moving units, those that the output weights alone explain best, to which a drift is fitted."""
+LEAST_SEEN = 3
+"""Number of columns that must look like inputs to decide which inputs are the few in a unit."""
 PROBES = 8
 """Number of patterns of activity by which it is checked that outputs are linear in the units."""
 
@@ -37,17 +45,24 @@ def read_out_linearly(signals: Signals, units: int, like: Tensor) -> Float[Tenso
     return first if all(torch.allclose(first, other) for other in others) else None
 
 
-def separate_inputs(subspace: InputSubspace, readout: Float[Tensor, "output unit"]) -> Float[Tensor, "input value"]:
+def separate_inputs(
+    subspace: InputSubspace,
+    readout: Float[Tensor, "output unit"],
+    drift: Float[Tensor, "moved unit"] | None = None,
+    precision: float = 0.0,
+) -> Float[Tensor, "input value"]:
     """Find inputs of a layer with a bias from one gradient, as far as units with few participants determine them.
 
     Args:
         subspace: what the gradient of the layer shows.
         readout: the output weights of all units.
+        drift: the direction in which they moved while gradients were summed; None: they did not.
+        precision: least deviation of the change of a unit from one gradient, relative to its size.
     """
-    columns = _pose(subspace, readout)
+    columns = _pose(subspace, readout, drift, max(precision, subspace.layer.precision))
     if columns is None:
         return subspace.basis.new_zeros(0, subspace.basis.shape[0] - 1)
-    codes = peel(columns)
+    codes = add_inputs(columns, peel(columns))
     return (codes @ columns.basis.T)[:, :-1]
 
 
@@ -74,7 +89,12 @@ def add_candidates(found: Reconstruction, inputs: Float[Tensor, "input ..."], do
     )
 
 
-def _pose(subspace: InputSubspace, readout: Float[Tensor, "output unit"]) -> Columns | None:
+def _pose(
+    subspace: InputSubspace,
+    readout: Float[Tensor, "output unit"],
+    drift: Float[Tensor, "moved unit"] | None,
+    precision: float,
+) -> Columns | None:
     """Subtract what all inputs share; None where no unit shows it."""
     layer = subspace.layer
     change, values = layer.change, layer.change.shape[0]
@@ -85,41 +105,55 @@ def _pose(subspace: InputSubspace, readout: Float[Tensor, "output unit"]) -> Col
     basis[parts.values] = parts.left[:, :rank]
     moved, size = basis.T @ change, change.norm(dim=0)
     is_live = size > NOISE_TAIL * subspace.noise * math.sqrt(values)
-    deviation = 0.35 * layer.precision * size / math.sqrt(values) + subspace.noise
-    shared, is_shared = _fit_shared_part(moved, readout, is_live, NOISE_TAIL * deviation * math.sqrt(rank))
-    if int(is_shared.sum()) < 2 * len(readout):
+    deviation = 0.35 * precision * size / math.sqrt(values) + subspace.noise
+    every = readout if drift is None else torch.cat([readout, drift])
+    shared, is_shared = _fit_shared_part(moved, every, len(readout), is_live, NOISE_TAIL * deviation * math.sqrt(rank))
+    if int(is_shared.sum()) < 2 * len(every):
         return None
     gates = layer.after @ basis
     limits = torch.cat([gates[is_shared], -gates[~is_live]])
     limits = limits / limits.norm(dim=1, keepdim=True).clamp(min=1e-300)
-    is_on = gates @ _centre(limits) > 0
     chosen = is_live & ~is_shared
-    changes = torch.where(is_on, moved - shared @ readout, moved)[:, chosen] / deviation[chosen]
-    turned = torch.where(is_on, -1.0, 1.0).to(gates)[:, None]
-    return Columns(
-        changes=changes,
-        gates=(turned * gates)[chosen],
-        limits=limits,
-        basis=basis,
-        reach=(readout.norm(dim=0) / deviation)[chosen],
-        precision=layer.precision,
-    )
+
+    def pose(is_on: Bool[Tensor, " unit"]) -> Columns:
+        turned = torch.where(is_on, -1.0, 1.0).to(gates)
+        return Columns(
+            changes=torch.where(is_on, moved - shared @ every, moved)[:, chosen] / deviation[chosen],
+            gates=(turned[:, None] * gates)[chosen],
+            limits=limits,
+            basis=basis,
+            signals=(turned * every / deviation)[:, chosen],
+            precision=precision,
+        )
+
+    columns = pose(gates @ _centre(limits) > 0)
+    seen = as_inputs(columns, columns.changes)
+    return pose((seen @ gates.T > 0).double().mean(dim=0) > 0.5) if len(seen) >= LEAST_SEEN else columns
 
 
 def _fit_shared_part(
     moved: Float[Tensor, "rank unit"],
-    readout: Float[Tensor, "output unit"],
+    every: Float[Tensor, "weight unit"],
+    outputs: int,
     is_live: Bool[Tensor, " unit"],
     limit: Float[Tensor, " unit"],
-) -> tuple[Float[Tensor, "rank output"], Bool[Tensor, " unit"]]:
-    """Find the matrix ``K`` with ``K w_u`` the change of as many units as possible, and these units."""
-    shared, _ = fit_robustly(readout[:, is_live], moved[:, is_live], torch.ones_like(limit[is_live]))
+) -> tuple[Float[Tensor, "rank weight"], Bool[Tensor, " unit"]]:
+    """Find the matrix ``K`` with ``K w_u`` the change of as many units as possible, and these units.
+
+    The first ``outputs`` of the weights come first: they alone tell which units the others are fitted to.
+    """
+    ones, chosen = torch.ones_like(limit), is_live
+    shared, _ = fit_robustly(every[:outputs, chosen], moved[:, chosen], ones[chosen])
+    if len(every) > outputs:
+        residuals = (moved - shared @ every[:outputs]).norm(dim=0)
+        chosen = is_live & (residuals <= residuals[is_live].quantile(SURELY_SHARED))
+        shared, _ = fit_robustly(every[:, chosen], moved[:, chosen], ones[chosen])
     fits = is_live
     for _ in range(4):
-        fits = is_live & ((moved - shared @ readout).norm(dim=0) < limit)
-        if int(fits.sum()) < 2 * len(readout):
+        fits = is_live & ((moved - shared @ every).norm(dim=0) < limit)
+        if int(fits.sum()) < 2 * len(every):
             break
-        shared = torch.linalg.lstsq(readout[:, fits].T, moved[:, fits].T, driver="gelsd").solution.T
+        shared = torch.linalg.lstsq(every[:, fits].T, moved[:, fits].T, driver="gelsd").solution.T
     return shared, fits
 
 

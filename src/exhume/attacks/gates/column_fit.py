@@ -1,0 +1,128 @@
+"""Explain columns by known inputs and their output gradients, and find further inputs in what is left.
+
+An input ``x`` adds ``(w_u · p) x`` to the column of every unit ``u`` that it takes part in, with the output weights
+``w_u`` of the unit and one gradient ``p`` with respect to the outputs. So an input whose gradient is fitted to some of
+its columns is known in all of them, and can be subtracted. What two columns are left with alone is a further input.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from exhume.attacks.gates.participants import FIRM, POWER, Columns
+
+ROUNDS = 15
+"""Largest number of rounds that add inputs."""
+REFINEMENTS = 3
+"""Number of times per round that gradients and inputs are fitted in turn."""
+WEIGHTINGS = 12
+"""Number of weighted fits in a robust fit; each is 0.4 times as wide as the one before."""
+NOISE = 5.0
+"""Size of the residual of a column that is fully explained, in standard deviations of its noise: rounding of strong
+inputs adds to it. Measured with true inputs: 4 to 7 in the median. Results with 3 and 10 are alike."""
+TOLERANCES = (12.0, 120.0, 1200.0)
+"""Distance up to which two columns show the same input, in sums of their noise; wider where narrower finds nothing."""
+WIDEST = 1e-2
+"""Largest such distance, relative to the norm of the input."""
+KNOWN = 2e-3
+"""Relative distance up to which an input is one that is known already."""
+NEAR = 1e-2
+"""Largest relative correction of an input by a fit; more means that its columns belong to others as well."""
+RIDGE = 1e-12
+"""Part of the mean diagonal that is added to normal equations, for inputs with fewer columns than outputs."""
+
+
+def add_inputs(columns: Columns, codes: Float[Tensor, "input rank"]) -> Float[Tensor, "all rank"]:
+    """Return known inputs, fitted together, and those that are found in what they leave of the columns."""
+    left = columns.changes
+    for _ in range(ROUNDS):
+        new = _agreeing(columns, left, codes)
+        if len(codes) + len(new) == 0:
+            return codes
+        codes, left = _fit(columns, torch.cat([codes, new]), left)
+        if len(new) == 0:
+            return codes
+    return codes
+
+
+def _agreeing(
+    columns: Columns, left: Float[Tensor, "rank unit"], codes: Float[Tensor, "input rank"]
+) -> Float[Tensor, "new rank"]:
+    """Return new inputs that two or more columns show alone."""
+    root, size = math.sqrt(len(left)), left.norm(dim=0)
+    units = (size > FIRM * root).nonzero()[:, 0]
+    shown = (left[:, units] / (columns.constant @ left[:, units])).T
+    shown, units = (kept[shown.isfinite().all(dim=1)] for kept in (shown, units))
+    takes_part = (shown * columns.gates[units]).sum(dim=1) > 0
+    is_possible = takes_part & columns.is_possible(shown)
+    shown, noise = shown[is_possible], (root / size[units])[is_possible]
+    distances = torch.cdist(shown, shown) / shown.norm(dim=1)
+    for tolerance in TOLERANCES:
+        agrees = distances < (tolerance * (noise[:, None] + noise)).clamp(max=WIDEST)
+        found, is_free = codes, torch.ones_like(noise, dtype=torch.bool)
+        while bool(is_free.any()):
+            votes = (agrees & is_free).sum(dim=1) * is_free
+            best = int(votes.argmax())
+            if int(votes[best]) < 2:
+                break
+            members = agrees[best] & is_free
+            is_free &= ~(agrees[best] | (distances[best] < KNOWN))
+            weights = noise[members] ** -2
+            mean = (shown[members] * weights[:, None]).sum(dim=0, keepdim=True) / weights.sum()
+            if len(found) == 0 or float(torch.cdist(mean, found).min()) > KNOWN * float(mean.norm()):
+                found = torch.cat([found, mean])
+        if len(found) > len(codes):
+            break
+    return found[len(codes) :]
+
+
+def _fit(
+    columns: Columns, codes: Float[Tensor, "input rank"], left: Float[Tensor, "rank unit"]
+) -> tuple[Float[Tensor, "input rank"], Float[Tensor, "rank unit"]]:
+    """Fit the gradients of inputs and the inputs in turn; return the inputs and what they leave of the columns."""
+    for _ in range(REFINEMENTS):
+        effects, left = _fit_effects(columns, codes, left)
+        weights = _weigh(left).sqrt()
+        solved = torch.linalg.lstsq((effects * weights).T, (columns.changes * weights).T, driver="gelsd").solution
+        solved = solved / (solved @ columns.constant)[:, None]
+        is_near = (solved - codes).norm(dim=1) < NEAR * codes.norm(dim=1)
+        codes = torch.where(is_near[:, None], solved, codes)
+    return codes, _fit_effects(columns, codes, left)[1]
+
+
+def _fit_effects(
+    columns: Columns, codes: Float[Tensor, "input rank"], left: Float[Tensor, "rank unit"]
+) -> tuple[Float[Tensor, "input unit"], Float[Tensor, "rank unit"]]:
+    """Fit one gradient per input to as many columns as possible; return the effects and what they leave.
+
+    With the inputs ``x_k`` the normal equations couple gradients by ``(x_k · x_l) Σ_u w_u w_uᵀ``, over the units that
+    both take part in; so they cost no more than units times parameters squared.
+    """
+    outputs = len(columns.signals)
+    terms = columns.participation(codes)[:, None] * columns.signals  # input, output, unit
+    flat = terms.reshape(-1, terms.shape[2])
+    scale = (flat.norm(dim=1) * codes.norm(dim=1).repeat_interleave(outputs)).clamp(min=1e-300)
+    coupling = (codes @ codes.T).repeat_interleave(outputs, 0).repeat_interleave(outputs, 1) / scale[:, None] / scale
+    wanted = (codes @ columns.changes).repeat_interleave(outputs, 0) * flat / scale[:, None]
+    weights, width = _weigh(left), NOISE * math.sqrt(len(left))
+    effects = codes.new_zeros(len(codes), flat.shape[1])
+    for count in range(WEIGHTINGS):
+        normal = ((flat * weights) @ flat.T) * coupling
+        normal = normal + (RIDGE * normal.diagonal().mean() + 1e-300) * torch.eye(len(normal)).to(normal)
+        factor, failed = torch.linalg.cholesky_ex(normal)
+        if bool(failed):
+            break
+        solved = torch.cholesky_solve((wanted @ weights)[:, None], factor)[:, 0] / scale
+        effects = (solved[:, None] * flat).reshape(terms.shape).sum(dim=1)
+        left = columns.changes - codes.T @ effects
+        sizes = left.norm(dim=0)
+        widest = max(float(sizes.quantile(0.3)) * 0.4**count, width)
+        weights = (sizes.square() + widest**2) ** (POWER / 2 - 1)
+    return effects, left
+
+
+def _weigh(left: Float[Tensor, "rank unit"]) -> Float[Tensor, " unit"]:
+    """Return weights with which a few unexplained columns do not spoil a fit."""
+    return (left.square().sum(dim=0) + NOISE**2 * len(left)) ** (POWER / 2 - 1)

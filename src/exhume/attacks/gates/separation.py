@@ -1,0 +1,52 @@
+"""Separate inputs of a view: from one gradient, or from the state of an optimiser whose steps became small."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from exhume.attacks.gates.features import is_plausible
+from exhume.attacks.gates.problem import RowProblem
+from exhume.attacks.gates.shared_part import read_out_linearly, separate_inputs
+from exhume.clues.first_layer import FirstLayer, backward_signals
+from exhume.clues.subspace import InputSubspace
+from exhume.records import AttackerView
+
+AVERAGED = 1e-5
+"""Deviation of the change of a unit in an optimiser's state from one gradient, relative to its size. Measured after 300
+steps of AdamW, beside the drift of the output weights: 4e-6 in nine units of ten."""
+STEP = 1e-3
+"""Largest change of a parameter, relative to its norm, by which the drift of the output weights is measured."""
+
+
+def separate(view: AttackerView, subspace: InputSubspace, problem: RowProblem) -> Float[Tensor, "input ..."]:
+    """Return inputs that units with few participants determine; none where nothing like one gradient shows them."""
+    layer = subspace.layer
+    none = torch.zeros(0, *(view.input_shape if layer.reads_input else (layer.input_size,)))
+    if not problem.is_local or not layer.has_bias or layer.evidence.others:
+        return none
+    readout = read_out_linearly(problem.signals[-1], len(layer.after), layer.after)
+    if readout is None:
+        return none
+    if problem.gates_are_exact:
+        inputs = separate_inputs(subspace, readout)
+    else:
+        inputs = separate_inputs(subspace, readout, find_drift(view, layer, readout), AVERAGED)
+    inputs = inputs[is_plausible(view, layer, inputs, problem.certificate)].float()
+    return (view.to_pixels(inputs.to(view.device)) if layer.reads_input else inputs).cpu()
+
+
+def find_drift(
+    view: AttackerView, layer: FirstLayer, readout: Float[Tensor, "output unit"]
+) -> Float[Tensor, "output unit"] | None:
+    """Return how the last step of the optimiser moved the output weights of units, at their size; None if unknown."""
+    step = {} if view.optimiser_state is None else view.optimiser_state.last_step()
+    weights = {name: tensor.double() for name, tensor in layer.evidence.after.items() if name in step}
+    lengths = [float(weights[name].norm() / step[name].double().norm().clamp(min=1e-300)) for name in weights]
+    moved = {name: tensor + STEP * min(lengths) * step[name].double() for name, tensor in weights.items()}
+    signals = backward_signals(view, {**layer.evidence.after, **moved}, layer)
+    there = read_out_linearly(signals, len(layer.after), layer.after)
+    if there is None or torch.equal(there, readout):
+        return None
+    drift = there - readout
+    scaled: Tensor = drift * (readout.norm() / drift.norm())
+    return scaled
