@@ -1,9 +1,10 @@
 """Attack small networks where nothing, or little, may be certified: count false certificates and exceptions.
 
-Each kind of control is drawn for a weight change, a gradient and an optimiser's buffer, on up to four data sets; sizes,
-widths, depths and learning rates by seed. A certificate is false if no input that the network was trained on is
-within 0.02 of it in every pixel. Prints one row per network and a table per kind, and writes ``controls.json`` with the
-error bound and the true error of every certificate. Draws the one against the other as ``certified-error.png``.
+Each kind of control is drawn for a weight change, a gradient, the buffer of SGD and both moments of Adam, on up to four
+data sets; sizes, widths, depths and learning rates by seed. A certificate is false if no input that the network was
+trained on is within 0.02 of it in every pixel. Prints one row per network and a table per kind, and writes
+``controls.json`` with the error bound and the true error of every certificate. Draws the one against the other as
+``certified-error.png``.
 
     PYTHONPATH=src python benchmarks/controls.py --data-dir DIR --out DIR [--at-once 16] [--seconds 5]
     PYTHONPATH=src python benchmarks/controls.py --out DIR --figure docs/results/certified-error.png
@@ -28,11 +29,11 @@ from small_victims import EVIDENCE, FIRST, SOURCES, Held, attack, build_network,
 from torch import Tensor
 
 SEEDS = 20
-"""Seeds per kind, evidence and data set: 2 160 controls and 240 ordinary networks."""
+"""Seeds per kind, evidence and data set: 2 880 controls and 320 ordinary networks."""
 RATES = (0.003, 0.01, 0.03, 0.1)
 WIDTHS = {"cifar-10": (128, 256)}
 """Numbers of units per layer by data set; (128, 256, 512) for others."""
-STEPS = {"training": (50, 150, 300), "gradient": (0, 20, 100), "buffer": (20, 60, 150)}
+STEPS = {"training": (50, 150, 300), "gradient": (0, 20, 100), "buffer": (20, 60, 150), "adam": (20, 60, 150)}
 """Numbers of steps by evidence; before the gradient, or until the buffer was saved."""
 
 
@@ -48,6 +49,7 @@ class Draw:
         self.depth = self.random.choice((1, 1, 2))
         self.rate, self.steps = self.random.choice(RATES), self.random.choice(STEPS[evidence])
         self.momentum = 0.9 if evidence == "buffer" else self.random.choice((0.0, 0.9))
+        self.adam = {"adam_epsilon": 1e-8, "size": self.random.choice((None, 4))} if evidence == "adam" else {}
 
     def images(self, size: int | None = None, other: int = 0) -> tuple[Tensor, Tensor]:
         """Return flat inputs and labels; ``other`` draws other ones."""
@@ -70,6 +72,7 @@ class Draw:
     ) -> Held:
         """Train on given inputs; ``batches`` changes what each step sees."""
         settings = {"evidence": self.evidence, "rate": self.rate, "momentum": self.momentum, "steps": self.steps}
+        settings |= self.adam
         network = model or self.network(inputs.shape[1], other)
         return train_network(network, labels, batches or (lambda _: inputs), **settings | training)
 
@@ -262,7 +265,7 @@ def draw_figure(rows: list[dict[str, Any]], file: Path) -> None:
     from exhume.report.figures import HELD_OUT, INK, MUTED, TRAINED, create_axes, render
 
     figure, axes = create_axes()
-    for evidence, colour in zip(EVIDENCE, (TRAINED, HELD_OUT, "#7a8b3c"), strict=True):
+    for evidence, colour in zip(EVIDENCE, (TRAINED, HELD_OUT, "#7a8b3c", "#8a5a9e"), strict=True):
         pairs = [pair for row in rows if row["case"]["evidence"] == evidence for pair in row["certificates"]]
         bounds, errors = ([max(pair[place], 1e-9) for pair in pairs] for place in (0, 1))
         axes.scatter(bounds, errors, s=4, alpha=0.5, linewidths=0, color=colour, label=f"{evidence}, {len(pairs)}")

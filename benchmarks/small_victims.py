@@ -27,7 +27,7 @@ from exhume.core.errors import ExhumeError
 from exhume.records.optimiser_state import OptimiserState, read_state
 
 SOURCES = ("mnist", "cifar-10", "faces", "digits")
-EVIDENCE = ("training", "gradient", "buffer")
+EVIDENCE = ("training", "gradient", "buffer", "adam")
 EXACT = 0.02
 """Largest error of any pixel that still counts as exact."""
 FIRST = ("0.weight", "0.bias")
@@ -106,7 +106,7 @@ class Held:
             given["gradient"] = total
         else:
             assert self.state is not None
-            given["optimiser_state"] = self.state.with_moments(total)
+            given["optimiser_state"] = self.state.with_moments(total, self.state.second_moment)
         shape = (self.seen.shape[1],)
         return exhume.AttackerView(model=self.model, input_shape=shape, bounds=(0.0, 1.0), **given)
 

@@ -34,6 +34,8 @@ class Evidence:
     """The weights at its last step."""
     steps: int | None = None
     """The number of steps that the sum shows, as far as it is known."""
+    squares: Weights | None = None
+    """A sum of the squares of all gradients of the training; None where no optimiser keeps it."""
     others: tuple["Evidence", ...] = ()
     """Gradients of the same inputs at other weights."""
 
@@ -73,7 +75,8 @@ def find_evidence(view: AttackerView) -> tuple[Evidence, ...]:
         state = view.optimiser_state
         precision = max(torch.finfo(moment.dtype).eps for moment in state.first_moment.values())
         window = state.window(precision)
-        found.append(replace(_at(here, "optimiser state", state.first_moment), steps=window))
+        known = _at(here, "optimiser state", state.first_moment)
+        found.append(replace(known, steps=window, squares=state.second_moment or None))
     if view.initial is not None:
         initial, final = view.initial, view.final
         # The gradient of a single step was taken at the initial weights alone.

@@ -64,6 +64,8 @@ class FirstLayer:
     """What holds the sum: the final weights, a gradient, or a first moment."""
     reference: Float[Tensor, "unit value"]
     """The weights of which ``measured`` may contain a multiple."""
+    squares: Float[Tensor, "value unit"] | None = None
+    """A sum of the squares of all gradients of the training, in units of :attr:`change`; None where it is not known."""
     precision: float = 0.0
     """Spacing of the numbers in which the sum itself was stored or sent, relative to their size; 0 for the difference
     of two sets of weights."""
@@ -156,6 +158,7 @@ def read_layer(
         after=_stack([part.after for part in parts], step.layer, changed),
         measured=_stack([part.measured for part in parts], step.layer, changed, equally=True),
         reference=_stack([part.reference for part in parts], step.layer, changed),
+        squares=_read_squares(evidence, step.layer, changed),
         precision=_precision(evidence, step.layer.weight),
         inputs_stood_still=inputs_stood_still,
         weight_scale=step.layer.weight_scale,
@@ -200,6 +203,16 @@ def _stack(parts: Sequence[Weights], layer: DenseLayer, changed: set[str], equal
         size = blocks[0].norm()
         blocks = [block * (size / block.norm().clamp(min=1e-300)) for block in blocks]
     return torch.cat(blocks)
+
+
+def _read_squares(evidence: Evidence, layer: DenseLayer, changed: set[str]) -> Tensor | None:
+    """Return the layer's sum of squared gradients, with its bias as the last row where the bias was trained."""
+    needed = {layer.weight} | ({layer.bias} & changed)
+    if evidence.squares is None or not needed <= evidence.squares.keys():
+        return None
+    squares = {name: evidence.squares[str(name)].double() for name in needed}
+    columns = [squares[layer.weight] / layer.weight_scale**2]
+    return torch.cat(columns + [squares[name][:, None] for name in needed if name != layer.weight], dim=1).T
 
 
 def _with_bias(tensors: Weights, layer: DenseLayer, changed: set[str]) -> Tensor:

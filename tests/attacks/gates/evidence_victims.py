@@ -57,3 +57,20 @@ def view_with(data: Dataset, model, **evidence) -> AttackerView:
     return AttackerView(
         model=model, final=final, input_shape=data.input_shape, bounds=data.bounds, offset=data.offset, **evidence
     )
+
+
+def adam_view(data: Dataset, architecture=MLP(width=256), *, steps=60, size=4, seed=0):  # noqa: B008
+    """Train with AdamW on batches; return the view with the whole state, and which units each input ever fired."""
+    model = build(data, architecture, seed=seed)
+    rule, generator = torch.optim.AdamW(model.parameters(), lr=1e-3), torch.Generator().manual_seed(seed)
+    inputs, targets = data.to_model(data.train.inputs), data.train.labels[:, None].float()
+    first = next(module for module in model.modules() if isinstance(module, torch.nn.Linear))
+    fired = torch.zeros(len(inputs), first.out_features, dtype=torch.bool)
+    for _ in range(steps):
+        chosen = torch.randperm(len(inputs), generator=generator)[:size]
+        with torch.no_grad():
+            fired[chosen] |= first(inputs[chosen].flatten(1)) > 0
+        rule.zero_grad()
+        functional.mse_loss(model(inputs[chosen]), targets[chosen]).backward()
+        rule.step()
+    return view_with(data, model, optimiser_state=rule.state_dict()), fired

@@ -100,8 +100,8 @@ class TestState:
 
     def test_all_ways_are_untried_at_first(self):
         search = new_search(made_problem().problem)
-        assert search.gains == [UNTRIED] * 3
-        assert search.used == [0] * 3
+        assert search.gains == [UNTRIED] * 4
+        assert search.used == [0] * 4
 
     def test_patience_counts_idle_rounds(self):
         search = new_search(made_problem().problem)

@@ -24,9 +24,10 @@ def explained_share(
         codes: their inputs in coordinates of the basis, off where the rows are zero.
     """
     inputs = _scale_like_inputs(problem, codes @ problem.basis.T)
-    signals = problem.signals[-1](inputs @ problem.after.T) * problem.informative
+    current = slice(None) if problem.current is None else problem.current.bool()
+    signals = problem.signals[-1](inputs @ problem.after[current].T) * problem.informative[current]
     span = torch.linalg.qr(signals.mT).Q
-    full = problem.normalise(rows)
+    full = problem.normalise(rows)[:, current]
     inside: Tensor = (span.mT @ full[..., None])[..., 0].norm(dim=1) / full.norm(dim=1)
     return inside
 

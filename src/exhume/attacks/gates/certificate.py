@@ -142,7 +142,9 @@ def doubt_sums(
     """
     units, limit = measure_off_units(problem, rows, inputs), math.log(error_rate / len(rows))
     is_one, is_no_sum = log_p_one(units) > limit, log_odds_one(units) > -limit
-    certificate = certificate.with_doubt(Doubt.SUM, ~is_one | (~is_no_sum & (len(rows) > 1)))
+    # Squares do not cancel: where they show all gradients in the span of the rows' inputs, none is hidden in another.
+    may_be_sum = len(rows) > 1 and problem.forms is None
+    certificate = certificate.with_doubt(Doubt.SUM, ~is_one | (~is_no_sum & may_be_sum))
     others = certificate.is_certified
     together = units.pool(others.to(rows.device))
     is_refuted = bool(others.any()) and float(log_p_one(together, MISJUDGED)) < math.log(error_rate)
@@ -168,9 +170,9 @@ def may_hide(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Bool[Tenso
         return torch.zeros(len(rows), dtype=torch.bool)
     is_hiding = []
     for zeros in find_zeros(problem, rows):
-        part = problem.hidden[:, zeros]
+        part = problem.hidden[:, zeros[: problem.hidden.shape[1]]]
         least = float(torch.linalg.eigvalsh(part @ part.T)[0])
-        is_hiding.append(least < LIKE_OTHERS * float(zeros.sum()) / problem.units)
+        is_hiding.append(least < LIKE_OTHERS * part.shape[1] / int(problem.gated.sum()))
     return torch.tensor(is_hiding, dtype=torch.bool)
 
 

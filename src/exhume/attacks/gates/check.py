@@ -80,10 +80,10 @@ def measure_agreement(
     not count against a row: as many misses are forgiven as entries lie in the equally wide band above the noise.
     """
     predicted = torch.maximum(inputs @ problem.before.T, inputs @ problem.after.T) > 0
-    entries, informative = classify_entries(problem, rows), problem.informative.bool()
-    hits = ((predicted == entries.nonzero) & informative).sum(dim=1)
-    hidden = (predicted & entries.zero).sum(dim=1)
-    return (hits + torch.minimum(hidden, entries.near_zero.sum(dim=1))) / problem.units
+    entries, gated = classify_entries(problem, rows), problem.gated.bool()
+    hits = ((predicted == entries.nonzero) & gated).sum(dim=1)
+    hidden = (predicted & entries.zero & gated).sum(dim=1)
+    return (hits + torch.minimum(hidden, (entries.near_zero & gated).sum(dim=1))) / gated.sum()
 
 
 def count_contradictions(

@@ -21,6 +21,11 @@ AT_ONE_END = 0.3
 used first and last when the unit is off. With 3, 28 of 32 images of a federated round are found instead of 32."""
 WORTH = 5.0
 """Negative logarithm of the probability that an entry is zero by chance: what a zero says, in natural units."""
+VOLUME = 4.0
+"""Weight of the logarithm of the volume that the rows span, in zeros, where sums of squares are known. Rows of inputs
+that fired units together, in a single early step, combine to rows with more zeros, and gates at the end say nothing
+about these units; but such rows cancel, and span less. On CIFAR-10 one beats a true row by 26 zeros, at a logarithm of
+the volume that is lower by 10."""
 MOST_OUTSIDE = 10
 """Largest number of values of an input outside their range that count, one zero each."""
 SINGULAR = 1e-7
@@ -76,7 +81,8 @@ class ClassifiedRows:
         codes = (problem.strengths[:, None] * readers).T
         constants = codes @ problem.basis[-1] if problem.has_bias else None
         margins = codes @ problem.halfspaces.T
-        return float(score_rows(problem, margins, codes.norm(dim=1), constants, self.zeros, self.evidence).sum())
+        score = float(score_rows(problem, margins, codes.norm(dim=1), constants, self.zeros, self.evidence).sum())
+        return score + _volume_weight(problem) * float(torch.linalg.slogdet(self.rows).logabsdet)
 
 
 def joint_score(problem: RowProblem, rows: Float[Tensor, "rank rank"]) -> float:
@@ -141,8 +147,13 @@ def score_rows(
     by_chance = (is_zero & at_both).sum(dim=-1) + AT_ONE_END * (is_zero & is_on & ~at_both).sum(dim=-1)
     surprise = (firing_distance(problem, before, after, lengths.to(margins)) / REACH).clamp(max=-math.log(UNFORESEEN))
     outside = (inside < 0).sum(dim=-1).clamp(max=MOST_OUTSIDE)
-    unlikely = (surprise * (~zeros & informative)).sum(dim=-1) + lengths.clamp(min=1e-300).log()
+    unlikely = (surprise * (~zeros & problem.gated.bool())).sum(dim=-1) + lengths.clamp(min=1e-300).log()
     return evidence - by_chance - unlikely / WORTH - outside
+
+
+def _volume_weight(problem: RowProblem) -> float:
+    """Return what the logarithm of the volume that rows span counts."""
+    return 0.0 if problem.forms is None else VOLUME
 
 
 def _promising_exchanges(
@@ -190,7 +201,8 @@ def _estimate_gains(
             torch.where(is_new[:, :, None], proposed.zeros[proposal][:, None, :], zeros[moved]),
             torch.where(is_new, proposed.evidence[proposal][:, None], evidence[moved]),
         )
-        gains.append((after - before[moved]).sum(dim=1))
+        volume = parts[proposal, place].abs().log()
+        gains.append((after - before[moved]).sum(dim=1) + _volume_weight(problem) * volume)
     return proposals_tried, places, torch.cat(gains)
 
 

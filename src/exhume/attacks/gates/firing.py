@@ -41,7 +41,7 @@ def firing_distance(
     margins = (before.clamp(max=0) * after.clamp(max=0)).sqrt()
     if problem.gates_are_exact:
         return torch.where(margins > ROUNDING * lengths[..., None] * problem.before.norm(dim=1), torch.inf, 0.0)
-    informative = problem.informative.bool()
+    informative = problem.gated.bool()
     moved = (problem.after - problem.before).norm(dim=1)
     if bool((moved[informative] > 0).any()):
         covered: Tensor = moved.clamp(min=LEAST_MOVEMENT * float(moved[informative].median()))

@@ -27,7 +27,7 @@ def _fit(problem: RowProblem, zeros: Bool[Tensor, "row unit"], steps: int, ridge
     # At the same weights, both ends are one; it counts twice.
     ends = 1 if problem.is_local else 2
     features, identity = problem.features[: ends * zeros.shape[1]], torch.eye(problem.rank).to(problem.rows)
-    is_zero, is_nonzero = zeros.to(features), (~zeros).to(features) * problem.informative
+    is_zero, is_nonzero = zeros.to(features), (~zeros).to(features) * problem.gated
     weights = is_zero / is_zero.sum(dim=1, keepdim=True).clamp(min=1)
     weights = weights + is_nonzero / is_nonzero.sum(dim=1, keepdim=True).clamp(min=1)
     weights = (0.5 * problem.units * weights).repeat(1, ends)

@@ -20,8 +20,10 @@ from exhume.attacks.gates.rounds import RowSearch
 from exhume.attacks.gates.separation import separate
 from exhume.attacks.gates.shared_part import SAME_INPUT, SEPARATED, add_candidates
 from exhume.attacks.gates.significance import log_p_generic
+from exhume.attacks.gates.squares import SUMS_TO_SEARCH, add_squares
 from exhume.clues.clues import clues_of
 from exhume.clues.first_layer import backward_signals
+from exhume.clues.second_moment import read_unit_squares
 from exhume.clues.subspace import InputSubspace
 from exhume.core.json_values import to_json_value
 from exhume.core.run_context import STOPS, OutOfTime, RunContext
@@ -78,6 +80,10 @@ class GateCertificate(Attack):
             box=range_directions(view, subspace.basis, CERTIFICATE_RULES) if subspace.layer.reads_input else None,
         )
         compressed, columns = compress_values(problem)
+        squares = read_unit_squares(subspace)
+        if squares is not None:
+            problem = add_squares(problem, squares)
+            compressed = add_squares(compressed, squares, SUMS_TO_SEARCH)
         search = RowSearch(
             problem=compressed,
             generator=context.generator,

@@ -18,6 +18,7 @@ from torch import Tensor
 from exhume.attacks.gates.firing import REACH, UNFORESEEN, firing_distance
 from exhume.attacks.gates.fit import fit_codes
 from exhume.attacks.gates.problem import RowProblem
+from exhume.attacks.gates.squares import refute_parts
 from exhume.attacks.gates.zeros import zero_width
 from exhume.core.chance import bound_log_tail
 
@@ -76,6 +77,7 @@ def may_contain(
     contradicting, is_refuted = _contradict(problem, is_zero, codes)
     own_zeros = zeros - CONTRADICTED * contradicting * (is_refuted[:, None] & is_strict)
     firing = torch.exp(-firing_distance(problem, before, after, codes.norm(dim=1)) / REACH) + UNFORESEEN
+    firing = torch.where(problem.gated.bool(), firing, 1.0)
     band = (3 * width).clamp(min=problem.certificate.density_band)
     small = ((size > width) & (size <= band) & informative).to(rows)
     # Of a part that is large enough, these entries show above the zeros of the row.
@@ -91,7 +93,8 @@ def may_contain(
         covered[row] = torch.bincount(left_off, own_zeros[row], minlength=count)[: count - 1].cumsum(dim=0)
     # The other rows in the order in which they can be parts; the parts before one in this order can force a zero each.
     parts[0].clamp_(min=0)
-    order = parts[0].fill_diagonal_(math.inf).argsort(dim=1)[:, :-1]
+    refuted = parts[0] < 0 if problem.forms is None else refute_parts(problem, rows, zeros > 0)
+    order = (parts[0].fill_diagonal_(math.inf) + problem.units * refuted).argsort(dim=1)[:, :-1]
     forced = torch.arange(1, count, device=rows.device)
     parts = torch.stack([part.gather(1, order) for part in parts])
     # What is known of one part, or of all units where that says more.
@@ -104,6 +107,7 @@ def may_contain(
 
         All numbers of parts are tried, so their probabilities are divided by weights that sum to one.
         """
+        tail = tail.masked_fill(refuted.gather(1, order), -math.inf)
         tail = (tail + 2 * forced.log() + math.log(math.pi**2 / 6)).flip(1).cummax(dim=1).values.flip(1)
         return torch.full((count, count), -math.inf).to(rows).scatter_(1, order, tail)
 

@@ -43,6 +43,12 @@ class RowProblem:
     """Whether all gradients were taken at the given weights, so that no unit that is off ever fired."""
     has_exact_signals: bool = True
     """Whether the layers above do the same in every pass: no dropout, no normalisation by batches."""
+    forms: Float[Tensor, "form rank rank"] | None = None
+    """Sums of squared gradients of units, as quadratic forms in coordinates of the basis; None where not known. The row
+    ``u`` of an input that never fired a unit has ``Q (u / strengths) = 0``."""
+    current: Float[Tensor, " unit"] | None = None
+    """1 for a unit whose change was made by the gates at hand; 0 for one of a sum of squares, which also remembers
+    gates of long ago. None: all are current."""
     blocks: int = 1
     """Number of gradients, at weights of their own, whose units stand side by side."""
     box: Float[Tensor, "bound rank"] | None = None
@@ -61,6 +67,11 @@ class RowProblem:
     def units(self) -> int:
         """The number of informative units."""
         return int(self.informative.sum())
+
+    @property
+    def gated(self) -> Float[Tensor, " unit"]:
+        """1 for an informative unit whose gates at hand say when its entry is not zero."""
+        return self.informative if self.current is None else self.informative * self.current
 
     @property
     def silent(self) -> Float[Tensor, " unit"]:
@@ -125,7 +136,8 @@ class RowProblem:
 
     def noise_width(self, rows: Float[Tensor, "candidate rank"]) -> Float[Tensor, " candidate"]:
         """Return the standard deviation of the noise in an entry of each normalised row."""
-        amplified: Tensor = (rows / self.strengths).norm(dim=1) / rows.norm(dim=1)
+        length = rows if self.forms is None else rows @ self.rows  # sums of squares add units to orthonormal rows
+        amplified: Tensor = (rows / self.strengths).norm(dim=1) / length.norm(dim=1)
         return amplified * (self.noise * math.sqrt(self.units))
 
     def orient(self, inputs: Float[Tensor, "candidate value"]) -> Float[Tensor, "candidate value"]:

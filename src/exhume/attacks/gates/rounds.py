@@ -30,11 +30,12 @@ from exhume.attacks.gates.readout import missing_directions
 from exhume.attacks.gates.rows import are_same, complement, drop_repeats, polish, rows_of_inputs, rows_through_units
 from exhume.attacks.gates.seeds import column_seeds, draw_starts
 from exhume.attacks.gates.significance import log_p_zeros
+from exhume.attacks.gates.squares import rows_by_squares
 from exhume.attacks.gates.values import have_values, rows_by_values
 from exhume.attacks.gates.zeros import count_evidence, find_zeros
 
-BY_SILENCE, BY_EXPLAINING, BY_TOGETHER = 0, 1, 2
-"""The ways to make rows; the last needs a complete set."""
+BY_SILENCE, BY_EXPLAINING, BY_TOGETHER, BY_SQUARES = 0, 1, 2, 3
+"""The ways to make rows; the third needs a complete set, the last an optimiser that sums squares of gradients."""
 COMPLETE_PATIENCE = 3
 """Number of rounds without anything better after which a complete set is left as it is."""
 BETTER = 1.0
@@ -86,9 +87,9 @@ class RowSearch:
     """How well the rows fit together, once they are complete."""
     is_settled: bool = False
     """Whether all rows are found and none may be mixed into another."""
-    gains: list[int] = field(default_factory=lambda: [UNTRIED, UNTRIED, UNTRIED])
+    gains: list[int] = field(default_factory=lambda: [UNTRIED] * 4)
     """Number of new rows of each way when it was last used, for the cost of an ordinary round."""
-    used: list[int] = field(default_factory=lambda: [0, 0, 0])
+    used: list[int] = field(default_factory=lambda: [0] * 4)
     """The round in which each way was last used."""
 
     def __post_init__(self) -> None:
@@ -99,6 +100,8 @@ class RowSearch:
         """Whether rows are found by their values as well, which needs no other inputs."""
         if self.by_values:
             self.gains[BY_EXPLAINING] = 0
+        if self.problem.forms is not None:  # squares tell so much more that other ways wait until they find nothing
+            self.gains[BY_SILENCE] = self.gains[BY_EXPLAINING] = 0
 
     @property
     def is_complete(self) -> bool:
@@ -116,20 +119,21 @@ class RowSearch:
 
     def _ways(self) -> list[int]:
         """Return the ways that apply: a complete set explains the evidence better than other inputs would."""
+        ways = [BY_SILENCE] if self.problem.forms is None else [BY_SQUARES, BY_SILENCE]
         if self.is_complete:
-            return [BY_SILENCE, BY_TOGETHER]
+            return [BY_SILENCE, BY_TOGETHER] if self.problem.forms is None else [BY_SQUARES]
         can_explain = self.explain is not None and self.asked < MOST_ASKED
-        return [BY_SILENCE, BY_EXPLAINING] if can_explain else [BY_SILENCE]
+        return [*ways, BY_EXPLAINING] if can_explain else ways
 
     def run_round(self) -> None:
         """Make rows in the way that found most when it was last used, and choose again among all."""
         way = max(self._ways(), key=lambda which: (self.gains[which], -self.used[which]))
         before, trusted, score, pool = len(self.found), len(self.trusted), self.score, self.pool
-        rows = (self._rows_by_silence, self._rows_by_explaining, self._rows_together)[way]()
+        rows = (self._rows_by_silence, self._rows_by_explaining, self._rows_together, self._rows_by_squares)[way]()
         self._add(rows)
         was_complete = self.is_complete
         self._add(scan_planes(self.problem, self.found if was_complete else heaviest_basis(self.problem, self.pool)))
-        if was_complete:
+        if was_complete and way != BY_SQUARES:
             self._add(self._rows_in_families())
         if not was_complete:
             self._extend()
@@ -144,7 +148,7 @@ class RowSearch:
         self.asked += way == BY_EXPLAINING and gain < FRUITFUL * (self.problem.rank - before)
         self.gains[way], self.used[way] = gain // cost, self.rounds + 1
         if self.is_complete and not was_complete:
-            self.gains[:] = [0, 0, UNTRIED]  # what an incomplete set gained says nothing about a complete one
+            self.gains[:] = [0, 0, UNTRIED, 0]  # what an incomplete set gained says nothing about a complete one
         self.idle = 0 if gain or self.score > score + BETTER else self.idle + 1
         self.rounds += 1
 
@@ -225,6 +229,13 @@ class RowSearch:
         known = self._known_rows()
         codes = self.explain(self.asked, known, self.tick)
         return self._sparse(self._rows_of(codes, complement(known)))
+
+    def _rows_by_squares(self) -> Tensor:
+        """Find rows on which the squares of many units vanish."""
+        known = self._known_rows()
+        rows = rows_by_squares(self.problem, known, self._count(self.problem.rank - len(known)), self.generator)
+        self.tried += len(rows)
+        return rows
 
     def _fit_again(self, rows: Tensor) -> Tensor:
         """Fit an input to each new row and find the row from it again; keep the sparser one."""

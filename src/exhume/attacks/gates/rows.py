@@ -136,7 +136,7 @@ def robust_normals(
     """
     dimensions = columns.shape[2]
     alike = torch.full((len(units), dimensions), dimensions**-0.5).to(columns)
-    vectors = _towards_lowest(columns.mT @ columns, alike, 12, outside)
+    vectors = towards_lowest(columns.mT @ columns, alike, 12, outside)
     lengths = problem.rows.norm(dim=0).clamp(min=1e-300)[units]
     for width in widths:
         for _ in range(2):
@@ -144,11 +144,11 @@ def robust_normals(
             noise = problem.noise * (rows / problem.strengths).norm(dim=1, keepdim=True) / lengths
             residuals = (columns @ vectors[..., None])[..., 0]
             weighted = columns * (1 / (residuals.square() + noise.square() + width**2))[..., None]
-            vectors = _towards_lowest(weighted.mT @ columns, vectors, 2, outside)
+            vectors = towards_lowest(weighted.mT @ columns, vectors, 2, outside)
     return vectors
 
 
-def _towards_lowest(
+def towards_lowest(
     grams: Float[Tensor, "row rank rank"],
     rows: Float[Tensor, "row rank"],
     iterations: int,
@@ -187,7 +187,7 @@ def polish(problem: RowProblem, rows: Float[Tensor, "row rank"], rounds: int = 2
         size = problem.normalise(rows).abs()
         zeros = problem.informative * (size <= NEARLY_ZERO * zero_width(problem, rows))
         weights = zeros / (size + problem.noise_width(rows)[:, None]).square()
-        rows = _towards_lowest(weighted_gram(problem.rows, weights), rows, iterations=4)
+        rows = towards_lowest(weighted_gram(problem.rows, weights), rows, iterations=4)
     return rows
 
 
@@ -201,7 +201,7 @@ def sharpen(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float[Tenso
     for width in SHARPENING if len(rows) else ():
         noise = problem.noise * (sharp / problem.strengths).norm(dim=1, keepdim=True) / lengths
         weights = problem.informative / ((sharp @ problem.directions).square() + noise.square() + width**2)
-        sharp = _towards_lowest(weighted_gram(problem.directions, weights), sharp, iterations=2)
+        sharp = towards_lowest(weighted_gram(problem.directions, weights), sharp, iterations=2)
     is_better = count_evidence(problem, sharp) > count_evidence(problem, rows)
     return torch.where(is_better[:, None], sharp, rows)
 

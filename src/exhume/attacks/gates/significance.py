@@ -50,12 +50,13 @@ def log_p_placement(
     An input that leaves a fraction of the units off before and after training has each unrelated zero among them with
     this probability. By the union bound over all patterns that halfspaces with ``free`` free directions make.
     """
-    off = (torch.maximum(inputs @ problem.before.T, inputs @ problem.after.T) <= 0) & problem.informative.bool()
-    zeros = classify_entries(problem, rows).zero
-    chance = (off.sum(dim=1).double() / problem.units).clamp(1e-9, 1 - 1e-9).cpu().numpy()
+    gated = problem.gated.bool()
+    off = (torch.maximum(inputs @ problem.before.T, inputs @ problem.after.T) <= 0) & gated
+    zeros = classify_entries(problem, rows).zero & gated
+    chance = (off.sum(dim=1).double() / gated.sum()).clamp(1e-9, 1 - 1e-9).cpu().numpy()
     hits, trials = ((zeros & off).sum(dim=1), zeros.sum(dim=1).clamp(min=1))
     tail = bound_log_tail(hits.double().cpu().numpy(), trials.double().cpu().numpy(), chance)
-    patterns = log_halfspace_patterns(2 * problem.units, free)
+    patterns = log_halfspace_patterns(2 * int(gated.sum()), free)
     return torch.as_tensor(tail + patterns, dtype=torch.float64).clamp(max=0.0)
 
 

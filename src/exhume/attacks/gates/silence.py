@@ -26,7 +26,7 @@ def rank_silence(problem: RowProblem, codes: Float[Tensor, "candidate rank"]) ->
         codes: the inputs in coordinates of the basis, up to a positive factor.
     """
     before, after = (codes @ gate.T for gate in problem.gates)
-    is_off = (before < 0) & (after < 0) & problem.informative.bool()
+    is_off = (before < 0) & (after < 0) & problem.gated.bool()
     score = torch.log((before * after).clamp(min=1e-300))
     if not problem.is_local or problem.gates_are_exact:
         score = score - 2 * torch.log(problem.movement.clamp(min=1e-150))

@@ -103,7 +103,7 @@ def measure_off_units(
 ) -> OffUnits:
     """Return the units that inputs leave off, what rows have there, and what is expected of one input or of sums."""
     before, after = inputs @ problem.before.T, inputs @ problem.after.T
-    is_off = (before < 0) & (after < 0) & problem.informative.bool()
+    is_off = (before < 0) & (after < 0) & problem.gated.bool()
     distance = firing_distance(problem, before, after, inputs.norm(dim=1))
     return OffUnits(
         is_off=is_off,
