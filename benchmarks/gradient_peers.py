@@ -121,7 +121,8 @@ def draw_figure(batch: Batch, results: dict[str, tuple[Tensor, dict[str, int]]],
         grid[0, column].set_title(title, fontsize=8)
         for row, which in enumerate(chosen.tolist()):
             image = images[which].clamp(0, 1).movedim(0, -1).numpy()
-            grid[row, column].imshow(image.squeeze(-1), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+            image = image[..., 0] if image.shape[-1] == 1 else image
+            grid[row, column].imshow(image, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
             grid[row, column].set_axis_off()
     figure.savefig(path, dpi=110)
 
