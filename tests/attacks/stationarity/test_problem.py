@@ -178,18 +178,6 @@ def test_the_objective_is_linear_in_the_weight_of_upper_layers(model):
     torch.testing.assert_close(values[0.25], 0.75 * values[0.0] + 0.25 * values[1.0])
 
 
-@pytest.mark.parametrize("basis", [None, torch.linalg.qr(torch.ones(12, 4).tril().double()).Q])
-def test_roughness_is_the_mean_squared_difference_of_neighbours(basis):
-    space = SearchSpace(12, basis, None if basis is None else 0.3)
-    form = roughness_form(space, (1, 3, 4))
-    free = torch.randn(2, space.dimension, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    coordinates = space.coordinates(free)
-    images = space.inputs(coordinates).reshape(2, 3, 4)
-    slow = sum(images.diff(dim=dim).square().sum((1, 2)) for dim in (1, 2)) / 12
-    torch.testing.assert_close(((coordinates @ form) * coordinates).sum(1), slow)
-    assert roughness_form(space, (12,)) is None
-
-
 def test_rough_inputs_cost_more_and_the_gradient_says_so():
     model = MLP(width=7, bias="first").build((1, 3, 4), 1, torch.Generator().manual_seed(0))
     view = AttackerView(model=model, final=model.state_dict(), input_shape=(1, 3, 4))

@@ -1,0 +1,66 @@
+"""What edges determine: errors of fitted points against a slow twin, and lines along which a point could slide."""
+
+import pytest
+import torch
+
+from exhume.attacks.stationarity.edge_fit import EdgeFit, EdgeRules, largest_error, log_p_line
+from tests.attacks.stationarity.arrangements import free_range, normal_draw
+
+RULES = EdgeRules()
+
+
+def unit_normals(count, dimension, seed=0):
+    normals = normal_draw(count, dimension, seed=seed)
+    return normals / normals.norm(dim=1, keepdim=True)
+
+
+def refit(normals, distances):
+    """Return how far a point with these signed distances from edges is from where they meet best."""
+    return torch.linalg.lstsq(normals, -distances[:, None]).solution[:, 0]
+
+
+@pytest.mark.parametrize("dimension", [2, 5])
+def test_fitted_points_err_by_less_than_the_bound(dimension):
+    normals, noise = unit_normals(40, dimension), 1e-4
+    ratios = []
+    for seed in range(20):
+        distances = noise * normal_draw(40, seed=seed + 1)
+        moved = refit(normals, distances)
+        fit = EdgeFit.of(distances + normals @ moved, normals)
+        bound = largest_error(fit, free_range(dimension), moved, RULES)
+        ratios.append(float(moved.abs().max()) / bound)
+    assert 0.1 < max(ratios) < 1
+
+
+def test_more_noise_and_fewer_edges_give_a_larger_bound():
+    normals, distances = unit_normals(40, 3), 1e-4 * normal_draw(40)
+
+    def bound(scale, count):
+        return largest_error(
+            EdgeFit.of(scale * distances[:count], normals[:count]), free_range(3), torch.zeros(3).double(), RULES
+        )
+
+    assert bound(1.0, 40) < bound(3.0, 40)
+    assert bound(1.0, 40) < bound(1.0, 6)
+
+
+def test_a_direction_that_no_edge_fixes_is_bounded_by_the_range_alone():
+    normals = torch.cat([unit_normals(20, 2), torch.zeros(20, 1).double()], dim=1)
+    fit = EdgeFit.of(1e-6 * normal_draw(20), normals)
+    assert largest_error(fit, free_range(3), torch.zeros(3).double(), RULES) > 1
+    inside = largest_error(fit, free_range(3, 0.005), torch.zeros(3).double(), RULES)
+    assert inside <= 0.005 + RULES.range_slack + 1e-9
+
+
+def test_edges_that_resist_in_all_directions_rule_out_lines():
+    points, chance = torch.zeros(1, 3).double(), 1e-3
+
+    def log_p(normals):
+        fit = EdgeFit.of(1e-6 * normal_draw(len(normals)), normals)
+        return log_p_line(fit, free_range(3, 1.0), points, 0, 200, chance, RULES)
+
+    many = log_p(unit_normals(30, 3))
+    along = torch.cat([unit_normals(29, 2), torch.zeros(29, 1).double()], dim=1)  # all but one edge hold this line
+    one = log_p(torch.cat([along, unit_normals(1, 3)]))
+    assert many < -20
+    assert one > -5
