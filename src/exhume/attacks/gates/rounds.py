@@ -211,6 +211,7 @@ class RowSearch:
             (None, 0.0, rules.dropped),
         ]
         for each in tries:
+            self.tick()
             rows = rows_of_inputs(self.problem, codes, self.generator, *each, outside)
             self.tried += len(rows)
             found.append(rows)
