@@ -43,3 +43,10 @@ def test_too_many_inputs_or_no_squares_give_no_forms():
     view, _ = adam_view(draw("faces", size=12))
     without = view.optimiser_state.with_moments(view.optimiser_state.first_moment)
     assert read_unit_squares(clues_of(replace(view, optimiser_state=without)).require_subspace()) is None
+
+
+def test_values_that_repeat_each_other_determine_no_forms():
+    subspace = clues_of(adam_view(draw("faces", size=12))[0]).require_subspace()
+    basis = torch.zeros_like(subspace.basis)
+    basis[:, 0] = 1.0
+    assert read_unit_squares(replace(subspace, basis=basis)) is None

@@ -98,3 +98,11 @@ def test_the_last_step_is_the_direction_in_which_the_weights_moved(name: str) ->
 
 def test_the_last_step_of_other_optimisers_is_unknown() -> None:
     assert OptimiserState(first_moment={"w": torch.ones(2)}, slot="exp_avg").last_step() == {}
+
+
+def test_a_state_before_its_first_step_has_none() -> None:
+    moments = ({"weight": torch.ones(2)}, {"weight": torch.ones(2)})
+    state = OptimiserState(
+        optimiser="Adam", first_moment=moments[0], second_moment=moments[1], second_decay=0.999, eps=1e-8, steps=0
+    )
+    assert state.last_step() == {}

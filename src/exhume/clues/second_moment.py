@@ -64,7 +64,10 @@ def read_unit_squares(subspace: InputSubspace) -> UnitSquares | None:
     products = basis[:, row] * basis[:, column] * weights
     fired = (squares > 0).any(dim=0)
     target = squares[:, fired] * weights
-    solution = torch.linalg.lstsq(products, target, driver="gels").solution
+    try:
+        solution = torch.linalg.lstsq(products, target, driver="gels").solution
+    except RuntimeError:  # LinAlgError: values that repeat each other do not determine the forms
+        return None
     errors = (products @ solution - target).norm(dim=0) / target.norm(dim=0)
     if not bool((errors <= ROUNDING).double().mean() >= FITTED):  # false for what is not a number
         return None

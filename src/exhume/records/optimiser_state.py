@@ -86,8 +86,10 @@ class OptimiserState(Record):
             return {}
         decay, eps, steps = (float(value) for value in known if value is not None)
         correction = 1 - decay**steps
+        if not correction > 0:
+            return {}
         return {
-            name: moment / ((self.second_moment[name] / correction).sqrt() + eps)
+            name: moment / ((self.second_moment[name] / correction).clamp(min=0).sqrt() + eps)
             for name, moment in self.first_moment.items()
             if name in self.second_moment
         }

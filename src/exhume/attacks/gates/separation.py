@@ -40,8 +40,9 @@ def find_drift(
 ) -> Float[Tensor, "output unit"] | None:
     """Return how the last step of the optimiser moved the output weights of units, at their size; None if unknown."""
     step = {} if view.optimiser_state is None else view.optimiser_state.last_step()
+    step = {name: tensor for name, tensor in step.items() if 0 < float(tensor.double().norm()) < torch.inf}
     weights = {name: tensor.double() for name, tensor in layer.evidence.after.items() if name in step}
-    lengths = [float(weights[name].norm() / step[name].double().norm().clamp(min=1e-300)) for name in weights]
+    lengths = [float(weights[name].norm() / step[name].double().norm()) for name in weights]
     moved = {name: tensor + STEP * min(lengths) * step[name].double() for name, tensor in weights.items()}
     signals = backward_signals(view, {**layer.evidence.after, **moved}, layer)
     there = read_out_linearly(signals, len(layer.after), layer.after)
