@@ -16,13 +16,11 @@ from torch import Tensor
 
 from exhume.attacks.gates.check import CheckedRows
 from exhume.attacks.gates.mixing import CLEAN, has_decayed, may_contain
+from exhume.attacks.gates.precision import input_errors
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.sums import MISJUDGED, UNEXPLAINED, explain_rows, log_odds_one, log_p_one, measure_off_units
 from exhume.attacks.gates.zeros import find_zeros
 
-SHARED_ROUNDING = 2.0
-"""Size of the rounding errors of gradients, which neighbouring entries share, relative to independent ones. Without it,
-2 of 50 errors are 5 % above their bound in a momentum buffer."""
 TRACES = 30.0
 """Largest part of a row that backward signals leave unexplained, relative to noise, at which nothing else is in it;
 measured up to 18 in ordinary networks."""
@@ -74,6 +72,7 @@ def certify(
     log_p: Float[Tensor, " row"],
     scale: Float[Tensor, "row 1"] | float,
     error_rate: float,
+    families: list[list[int]] | None = None,
 ) -> Certificate:
     """Decide which inputs are proven.
 
@@ -83,13 +82,14 @@ def certify(
         log_p: log p-values of the rows, corrected for the number of rows that were tried.
         scale: what inputs are multiplied by, where the layer has no bias.
         error_rate: the probability, over the whole run, of certifying anything that was not trained on.
+        families: rows whose span alone is used for the inputs of other rows; None: there are none.
     """
     rows = checked.rows
     errors = torch.full((len(rows),), torch.inf).to(rows)
     certificate = Certificate(doubts=[Doubt.NONE] * len(rows), errors=errors)
     if not checked.is_complete:
         return certificate.with_doubt(Doubt.MISSING_ROWS, errors > 0)
-    errors = (input_errors(problem, rows)[:, None] * scale)[:, 0]
+    errors = (input_errors(problem, rows, families or [])[:, None] * scale)[:, 0]
     codes = checked.inputs @ problem.basis
     certificate = Certificate(doubts=certificate.doubts, errors=errors)
     certificate = certificate.with_doubt(Doubt.CHANCE, log_p >= math.log(error_rate))
@@ -174,36 +174,3 @@ def may_hide(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Bool[Tenso
         least = float(torch.linalg.eigvalsh(part @ part.T)[0])
         is_hiding.append(least < LIKE_OTHERS * part.shape[1] / int(problem.gated.sum()))
     return torch.tensor(is_hiding, dtype=torch.bool)
-
-
-def input_errors(problem: RowProblem, rows: Float[Tensor, "rank rank"]) -> Float[Tensor, " row"]:
-    """Bound the error of each input that the noise of the weights causes, in the read-out and through the rows.
-
-    A row is known from its zeros: the fewer of them determine a direction, the further noise can tilt the row in this
-    direction. A tilt of row ``j`` moves the other inputs by multiples of the difference to its own input. What the
-    singular values show beyond noise (inputs with a tiny effect) may lie in any direction and is added in full.
-    """
-    readers = torch.linalg.inv(rows)
-    inputs = (problem.change @ readers).T
-    constants = inputs[:, -1] if problem.has_bias else torch.ones_like(inputs[:, 0])
-    inputs = inputs / constants[:, None]
-    amplification: Tensor = readers.norm(dim=0) / constants.abs()
-    # Gradients are rounded relative to their size, so values with a large change are noisier. The constant is one of
-    # them, and inputs are divided by it.
-    unit = problem.noise * (SHARED_ROUNDING if problem.gates_are_exact or has_decayed(problem) else 1.0)
-    sizes = problem.change.norm(dim=1)
-    spread = (sizes / sizes[sizes > 0].square().mean().sqrt()).clamp(min=1).square()
-    spread = spread + (inputs.square() * spread[-1] if problem.has_bias else 0)
-    variance = (unit * amplification).square()[:, None] * spread
-    noise = unit * (rows / problem.strengths).norm(dim=1)
-    for index, zeros in enumerate(find_zeros(problem, rows)):
-        columns = problem.rows[:, zeros]
-        strengths, directions = torch.linalg.eigh(columns @ columns.T)  # the first direction is the row itself
-        tilts = directions[:, 1:].T @ readers / strengths[1:, None].clamp(min=1e-300).sqrt()
-        # What a true row has at its zeros is noise; more than that may be entries that are not zero.
-        scatter = torch.maximum(noise[index], (rows[index] @ columns).square().mean().sqrt())
-        shares = scatter * tilts.norm(dim=0) * constants[index].abs() / constants.abs()
-        shares[index] = 0  # the read-out of an input does not use its own row
-        variance += shares.square()[:, None] * (inputs[index] - inputs).square()
-    largest: Tensor = variance.amax(dim=1).sqrt()
-    return problem.certificate.noise_tail * largest + problem.unexplained * amplification

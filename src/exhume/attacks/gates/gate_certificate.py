@@ -15,6 +15,7 @@ from exhume.attacks.gates.compression import compress_values
 from exhume.attacks.gates.explaining import explanations
 from exhume.attacks.gates.features import doubt_features, in_units_of_features
 from exhume.attacks.gates.input_range import fit_scale, is_inside_range, range_directions
+from exhume.attacks.gates.precision import fit_families
 from exhume.attacks.gates.problem import CERTIFICATE_RULES, RowProblem, pose_problem
 from exhume.attacks.gates.rounds import RowSearch
 from exhume.attacks.gates.separation import separate
@@ -132,7 +133,8 @@ class GateCertificate(Attack):
     def _result(
         self, view: AttackerView, subspace: InputSubspace, problem: RowProblem, search: RowSearch
     ) -> Reconstruction:
-        rows, tried = search.found, max(search.tried, 1)
+        rows, families = fit_families(problem, search.found, self.error_rate)
+        tried = max(search.tried, 1)
         checked = check_rows(problem, rows)
         inputs = checked.inputs[:, : subspace.layer.input_size]
         problem = in_units_of_features(problem, subspace.layer, inputs)
@@ -142,7 +144,7 @@ class GateCertificate(Attack):
         log_p = (log_p + math.log(tried)).clamp(max=0.0)
         scale, is_scaled = (1.0, True) if problem.has_bias else fit_scale(view, inputs, rules)
         inputs = inputs * scale
-        certificate = certify(problem, checked, log_p, scale, self.error_rate)
+        certificate = certify(problem, checked, log_p, scale, self.error_rate, families)
         certificate = certificate.with_doubt(Doubt.RANGE, ~(is_inside_range(view, inputs, rules) & is_scaled))
         certificate = doubt_features(certificate, view, subspace.layer, inputs, rules)
         certified = certificate.is_certified

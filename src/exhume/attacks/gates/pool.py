@@ -17,6 +17,9 @@ from exhume.attacks.gates.zeros import count_evidence, find_zeros
 
 POOL_SIZE = 8
 """Rows that are kept in the pool, per dimension of the row space, besides its basis."""
+FURTHER_STEPS = 6
+"""Number of steps by which rows are polished further. In the demo's faces, a row that is off by 0.3 % of two others
+gains 12 zeros by them, and has all 458."""
 INDEPENDENT_NOISE = 3.0
 """Least part of a row that heavier rows do not span, in standard deviations of the noise of an entry."""
 LEAST_BEYOND = 0.1
@@ -36,6 +39,10 @@ def add_to_pool(
     rows = rows[rows.isfinite().all(dim=1)]
     if len(rows):
         rows = polish(problem, sharpen(problem, rows) if problem.is_local else rows)
+        # Further steps bring some rows home and lead others away, towards a mixture with a similar row.
+        further = polish(problem, rows, FURTHER_STEPS)
+        has_more = count_evidence(problem, further) > count_evidence(problem, rows)
+        rows = torch.cat([rows, further[has_more]])
         rows = rows[log_p_zeros(problem, rows).to(rows.device) < limit]
         rows = rows[~are_same(problem, rows, pool).any(dim=1)]
         rows = drop_repeats(problem, rows[count_evidence(problem, rows).argsort(descending=True)])
