@@ -162,12 +162,12 @@ def augmentation(draw: Draw) -> Held:
 
 
 def near_duplicates(draw: Draw) -> Held:
-    """Pairs of one class that differ by noise, or by a small part of another image.
+    """Pairs of one class that differ by noise, or by a small part of another image; some inputs or all have a copy.
 
     A copy of the second kind lies between two training inputs, so it adds nothing to the rank.
     """
     inputs, labels = draw.images()
-    pairs = draw.random.randint(1, len(inputs) // 2)
+    pairs = draw.random.choice((draw.random.randint(1, len(inputs) // 2), len(inputs)))
     epsilon = 10 ** -draw.random.uniform(0.5, 2.5)
     target = draw.noise(*inputs[:pairs].shape) if draw.random.random() < 0.5 else inputs.roll(1, 0)[:pairs]
     is_noise = bool((target < 0).any())

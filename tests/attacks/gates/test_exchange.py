@@ -12,12 +12,16 @@ from exhume.attacks.gates.exchange import (
     MOST_OUTSIDE,
     WORTH,
     ClassifiedRows,
+    Margins,
+    _pair_with_places,
     _promising_exchanges,
     exchange_rows,
     joint_score,
+    measure_rate,
     read_codes,
 )
 from exhume.attacks.gates.firing import UNFORESEEN
+from exhume.attacks.gates.zeros import find_zeros
 from tests.attacks.gates.victims import cosines, made_problem, mix_rows, random_rows, solved_problem
 
 
@@ -95,3 +99,46 @@ def test_an_entry_far_from_firing_costs_more_than_a_zero():
     zeros[0, far] = False
     changed = ClassifiedRows(rows, zeros, present.evidence)  # the same evidence, so only the unit's surprise differs
     assert 0 < present.score(problem) - changed.score(problem) < -math.log(UNFORESEEN) / WORTH + 1e-9
+
+
+def margins_of(problem, inputs):
+    return Margins(inputs @ problem.before.T, inputs @ problem.after.T, inputs[:, :0])
+
+
+class TestRate:
+    """How often rows are zero at units that their inputs turn on from the start."""
+
+    def test_true_rows_hardly_ever_are(self):
+        problem, rows, inputs = solved_problem()
+        assert measure_rate(problem, margins_of(problem, inputs), find_zeros(problem, rows)) < 0.01
+
+    def test_rows_that_are_no_rows_do_not_change_it(self):
+        problem, rows, inputs = solved_problem()
+        zeros, margins = find_zeros(problem, rows), margins_of(problem, inputs)
+        honest = measure_rate(problem, margins, zeros)
+        zeros[: len(rows) // 2] = True
+        assert measure_rate(problem, margins, zeros) == pytest.approx(honest, rel=1)
+
+    def test_zeros_of_many_rows_are_a_rate(self):
+        problem, rows, inputs = solved_problem()
+        is_zero = torch.rand(find_zeros(problem, rows).shape, generator=torch.Generator().manual_seed(0)) < 0.2
+        assert measure_rate(problem, margins_of(problem, inputs), is_zero) == pytest.approx(0.2, rel=0.3)
+
+    def test_a_zero_where_all_rows_have_none_costs_more_than_it_brings(self):
+        problem, rows, inputs = solved_problem()
+        present = ClassifiedRows.of(problem, rows)
+        on = int((inputs[0] @ problem.before.T * problem.informative * ~present.zeros[0]).argmax())
+        zeros = present.zeros.clone()
+        zeros[0, on] = True
+        changed = ClassifiedRows(rows, zeros, present.evidence + (torch.arange(len(rows)) == 0))
+        assert changed.score(problem) < present.score(problem)
+
+
+def test_a_proposal_is_tried_where_a_row_fits_badly_though_it_is_a_small_part():
+    parts = torch.tensor([[0.9, -0.8, 0.7, 0.6, 0.0, 0.2]])
+    scores = torch.tensor([50.0, 40.0, 45.0, 60.0, 1.0, 2.0])
+    proposals, places = _pair_with_places(parts, scores)
+    assert proposals.tolist() == [0] * len(places)
+    assert {0, 1, 2} < set(places.tolist()), "those it is mostly made of"
+    assert 5 in places, "the one that fits worst"
+    assert 4 not in places, "it is no part, so the rows would depend on each other"

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from exhume.attacks.gates.exchange import Margins, measure_rate
 from exhume.attacks.gates.firing import REACH, UNFORESEEN, firing_distance
 from exhume.attacks.gates.fit import fit_codes
 from exhume.attacks.gates.problem import RowProblem
@@ -68,13 +69,13 @@ def may_contain(
         width = torch.minimum(width, CLEAN * problem.certificate.zero_width * problem.noise_width(rows)[:, None])
     is_zero = (size <= width) & informative
     if is_strict:  # an input that its own row refutes does not say where the row should be zero
-        is_refuted = _contradict(problem, is_zero, codes)[1]
+        is_refuted = _contradict(problem, is_zero, codes, error_rate)[1]
         codes = codes.clone()
         codes[is_refuted] = fit_codes(problem, rows[is_refuted])
     before, after = (codes @ gate.T for gate in problem.gates)
     is_off = (informative & (before <= 0) & (after <= 0)).to(rows)
     zeros = (size <= width / 2) * is_off
-    contradicting, is_refuted = _contradict(problem, is_zero, codes)
+    contradicting, is_refuted = _contradict(problem, is_zero, codes, error_rate)
     own_zeros = zeros - CONTRADICTED * contradicting * (is_refuted[:, None] & is_strict)
     firing = torch.exp(-firing_distance(problem, before, after, codes.norm(dim=1)) / REACH) + UNFORESEEN
     firing = torch.where(problem.gated.bool(), firing, 1.0)
@@ -122,11 +123,23 @@ def may_contain(
 
 
 def _contradict(
-    problem: RowProblem, zeros: Bool[Tensor, "row unit"], codes: Float[Tensor, "row rank"]
+    problem: RowProblem, zeros: Bool[Tensor, "row unit"], codes: Float[Tensor, "row rank"], error_rate: float
 ) -> tuple[Bool[Tensor, "row unit"], Bool[Tensor, " row"]]:
-    """Return the zeros at units that inputs turn on at both ends, and for which rows chance does not make as many."""
-    contradicting = zeros & (codes @ problem.gates[0].T > 0) & (codes @ problem.gates[1].T > 0)
-    return contradicting, contradicting.sum(dim=1) > problem.certificate.allowed_contradictions(problem.units)
+    """Return the zeros at units that inputs turn on, and for which rows chance does not make as many.
+
+    At both ends of training hardly any unit may contradict. Units that are on at the start only may be off when an
+    input is first used, in mini-batches; they contradict a row with more such zeros than their rate in other rows
+    explains. The difference of the rows of two near-duplicates has many, where both turned a unit off in the same step.
+    """
+    before, after = (codes @ gate.T for gate in problem.gates)
+    margins = Margins(before, after, before[:, :0])
+    at_both, at_start = zeros & (before > 0) & (after > 0), zeros & margins.at_start & problem.gated.bool()
+    is_refuted = at_both.sum(dim=1) > problem.certificate.allowed_contradictions(problem.units)
+    trials = (margins.at_start & problem.gated.bool()).sum(dim=1).to(codes)
+    expected = measure_rate(problem, margins, zeros) * trials + problem.certificate.forgiven_contradictions
+    tail = _log_tail(at_start.sum(dim=1).to(codes), trials, expected)
+    has_many = tail < math.log(error_rate / max(len(codes), 1))
+    return at_both | (at_start & has_many[:, None]), is_refuted | has_many
 
 
 def _log_tail(hits: Tensor, trials: Tensor, expected: Tensor) -> Tensor:

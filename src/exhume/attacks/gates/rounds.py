@@ -36,8 +36,8 @@ from exhume.attacks.gates.zeros import count_evidence, find_zeros
 
 BY_SILENCE, BY_EXPLAINING, BY_TOGETHER, BY_SQUARES = 0, 1, 2, 3
 """The ways to make rows; the third needs a complete set, the last an optimiser that sums squares of gradients."""
-COMPLETE_PATIENCE = 3
-"""Number of rounds without anything better after which a complete set is left as it is."""
+COMPLETE_PATIENCE = 2
+"""Number of rounds without anything better after which a complete set is left as it is: each way once."""
 BETTER = 1.0
 """By how much a choice of rows must fit better than the one before for the search to go on, in zeros."""
 FRUITFUL = 0.1
@@ -93,7 +93,7 @@ class RowSearch:
     """The round in which each way was last used."""
 
     def __post_init__(self) -> None:
-        self.found = self.pool = self.trusted = self.problem.rows.new_zeros(0, self.problem.rank)
+        self.found = self.pool = self.trusted = self.judged = self.problem.rows.new_zeros(0, self.problem.rank)
         self.weights = self.pool.new_zeros(0)
         """Zeros beyond chance of each row of the pool, less those that its input contradicts."""
         self.by_values = have_values(self.problem)
@@ -128,7 +128,7 @@ class RowSearch:
     def run_round(self) -> None:
         """Make rows in the way that found most when it was last used, and choose again among all."""
         way = max(self._ways(), key=lambda which: (self.gains[which], -self.used[which]))
-        before, trusted, score, pool = len(self.found), len(self.trusted), self.score, self.pool
+        before, trusted, score = len(self.found), len(self.trusted), self.score
         rows = (self._rows_by_silence, self._rows_by_explaining, self._rows_together, self._rows_by_squares)[way]()
         self._add(rows)
         was_complete = self.is_complete
@@ -137,10 +137,8 @@ class RowSearch:
             self._add(self._rows_in_families())
         if not was_complete:
             self._extend()
-        elif way == BY_TOGETHER and self._has_guesses():
-            self._choose_again(polish(self.problem, rows))
-        elif self.pool.shape != pool.shape or not torch.equal(self.pool, pool):
-            self._choose_again(rows[:0])
+        else:
+            self._choose_again(polish(self.problem, rows) if way == BY_TOGETHER and self._has_guesses() else rows[:0])
         self.trusted = self.found[self._unmixed(self.found)]
         self.is_settled = len(self.trusted) == self.problem.rank
         gain = max(len(self.found) - before, 0) + max(len(self.trusted) - trusted, 0)
@@ -284,11 +282,28 @@ class RowSearch:
         return rows
 
     def _choose_again(self, guesses: Tensor) -> None:
-        """Choose the rows that fit together best, among the pool and guesses, which chance may explain."""
-        best = max(self._choices(torch.cat([self.pool, guesses])), key=lambda rows: joint_score(self.problem, rows))
-        self.tick()
-        if (score := joint_score(self.problem, best)) > self.score:
-            self.found, self.score = best, score
+        """Choose the rows that fit together best, among the pool and guesses, which chance may explain.
+
+        From the present rows and from the heaviest ones. Only what is new since the last choice can improve either.
+        """
+        problem = self.problem
+        new = torch.cat([self.pool[~self._is_judged(self.pool)], guesses])
+        heaviest = heaviest_basis(problem, torch.cat([self.pool, self.found]))
+        starts = [self.found] if len(new) else []
+        if len(heaviest) == problem.rank and not bool(self._is_judged(heaviest).all()):
+            starts.append(heaviest)
+        self.judged = self.pool
+        for start in starts:
+            self.tick()
+            best = exchange_rows(problem, start, new)
+            if not torch.equal(best, start) or start is heaviest:
+                best = exchange_rows(problem, best, torch.cat([self.pool, guesses]))
+            if (score := joint_score(problem, best)) > self.score:
+                self.found, self.score = best, score
+
+    def _is_judged(self, rows: Tensor) -> Tensor:
+        """Return which rows took part in the last choice."""
+        return are_same(self.problem, rows, self.judged).any(dim=1)
 
     def _unmixed(self, rows: Tensor) -> Tensor:
         """Return which rows contain no other."""
@@ -303,12 +318,6 @@ class RowSearch:
         codes = orient_codes(problem, rows, read_codes(problem, rows)) if is_complete else fit_codes(problem, rows)
         return may_contain(problem, rows, codes, self.error_rate)
 
-    def _choices(self, proposals: Tensor) -> list[Tensor]:
-        """Return complete sets of rows: the present one and the heaviest, each improved by exchanges."""
-        heaviest = heaviest_basis(self.problem, torch.cat([self.pool, self.found]))
-        choices = (self.found, heaviest) if len(heaviest) == self.problem.rank else (self.found,)
-        return [exchange_rows(self.problem, choice, proposals) for choice in choices]
-
     def pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the state as JSON values and tensors."""
         names = ("tried", "idle", "rounds", "asked", "columns", "score", "is_settled", "gains", "used")
@@ -316,6 +325,7 @@ class RowSearch:
             "found": self.found,
             "trusted": self.trusted,
             "pool": self.pool,
+            "judged": self.judged,
             "weights": self.weights,
             "generator": self.generator.get_state(),
         }
@@ -324,6 +334,6 @@ class RowSearch:
         """Continue from a packed state."""
         for name, value in values.items():
             setattr(self, name, value)
-        for name in ("found", "trusted", "pool", "weights"):
+        for name in ("found", "trusted", "pool", "judged", "weights"):
             setattr(self, name, tensors[name].to(self.problem.rows))
         self.generator.set_state(tensors["generator"])

@@ -82,8 +82,6 @@ class SearchRules:
     to 1 there."""
     independence: Share = 1e-2
     """Least part of a row that heavier rows do not span."""
-    contradiction_weight: PositiveFloat = 3.0
-    """Weight of one contradicting unit, in zeros."""
 
     # Pairs of rows and sets of units
     partners: PositiveInt = 8
