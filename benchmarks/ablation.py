@@ -67,6 +67,7 @@ STRATEGIES: dict[str, dict[str, Callable[..., Any]]] = {
     "explaining": {"RowSearch._rows_by_explaining": no_rows_of_search},
     "fitting again": {"RowSearch._fit_again": same_rows},
     "planes": {"scan_planes": no_rows},
+    "families": {"rows_in_families": no_rows},
     "joint exchange": {"exchange_rows": same_rows},
     "guessing": {"RowSearch._guess_missing": do_nothing},
 }

@@ -15,7 +15,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from exhume.attacks.gates.exchange import Margins, measure_rate
 from exhume.attacks.gates.firing import REACH, UNFORESEEN, firing_distance
 from exhume.attacks.gates.fit import fit_codes
 from exhume.attacks.gates.problem import RowProblem
@@ -68,14 +67,14 @@ def may_contain(
     if is_strict and not has_decayed(problem):
         width = torch.minimum(width, CLEAN * problem.certificate.zero_width * problem.noise_width(rows)[:, None])
     is_zero = (size <= width) & informative
-    if is_strict:  # an input that its own row refutes does not say where the row should be zero
-        is_refuted = _contradict(problem, is_zero, codes, error_rate)[1]
+    is_fitted = _contradict(problem, is_zero, codes)[1] & is_strict
+    if bool(is_fitted.any()):  # an input that its own row refutes does not say where the row should be zero
         codes = codes.clone()
-        codes[is_refuted] = fit_codes(problem, rows[is_refuted])
+        codes[is_fitted] = fit_codes(problem, rows[is_fitted])
     before, after = (codes @ gate.T for gate in problem.gates)
     is_off = (informative & (before <= 0) & (after <= 0)).to(rows)
     zeros = (size <= width / 2) * is_off
-    contradicting, is_refuted = _contradict(problem, is_zero, codes, error_rate)
+    contradicting, is_refuted = _contradict(problem, is_zero, codes)
     own_zeros = zeros - CONTRADICTED * contradicting * (is_refuted[:, None] & is_strict)
     firing = torch.exp(-firing_distance(problem, before, after, codes.norm(dim=1)) / REACH) + UNFORESEEN
     firing = torch.where(problem.gated.bool(), firing, 1.0)
@@ -84,7 +83,10 @@ def may_contain(
     # Of a part that is large enough, these entries show above the zeros of the row.
     least = (width / SMALLEST_PART).clamp(min=LEAST_NONZERO)
     every = torch.ones_like(size) * informative
-    counted = torch.stack([own_zeros, zeros * firing, every, small, is_off, small * is_off])  # per unit
+    was_on = ((before > 0) & informative).to(rows)
+    counted = torch.stack(  # per unit
+        [own_zeros, zeros * firing, every, small, is_off, small * is_off, was_on, was_on * is_zero, was_on * small]
+    )
     parts, covered = torch.zeros(len(counted), count, count).to(rows), torch.zeros(count, count - 1).to(rows)
     for row in range(count):
         nonzero = ((size > least[row]) & informative).to(rows)
@@ -99,9 +101,18 @@ def may_contain(
     forced = torch.arange(1, count, device=rows.device)
     parts = torch.stack([part.gather(1, order) for part in parts])
     # What is known of one part, or of all units where that says more.
-    own, fired, units, nearby, off, off_nearby = torch.where(covered > parts[0], counted.sum(dim=2)[:, :, None], parts)
+    known = torch.where(covered > parts[0], counted.sum(dim=2)[:, :, None], parts)
+    own, fired, units, nearby, off, off_nearby = known[:6]
     own = torch.maximum(parts[0], covered)
     beyond, share = own - forced, width / 2 / (band - width)
+    # Rows of near-duplicates have one ratio on many units, so that many zeros of a mixture are one coincidence. How
+    # often this happens shows where the input turned units on: there the row of one input is zero by chance, or because
+    # it was used late, which leaves zeros where the part is zero as well.
+    was_on, on_zeros, on_nearby = parts[6:]
+    late = counted[7].sum(dim=1, keepdim=True) - on_zeros
+    late = ~is_fitted[:, None] * (late - 1).clamp(min=0) / (counted[6].sum(dim=1, keepdim=True) - was_on + 1)
+    expected = 1 + 2 * (on_nearby + 1) * share + late * was_on
+    clash = (on_zeros - expected).clamp(min=0) / (was_on + 1)
 
     def allow_before(tail: Tensor) -> Tensor:
         """If a row can be a part, so can all rows before it, which have fewer zeros against them.
@@ -112,34 +123,23 @@ def may_contain(
         tail = (tail + 2 * forced.log() + math.log(math.pi**2 / 6)).flip(1).cummax(dim=1).values.flip(1)
         return torch.full((count, count), -math.inf).to(rows).scatter_(1, order, tail)
 
-    log_p = allow_before(_log_tail(beyond, units, (nearby + 1) * share))
+    log_p = allow_before(_log_tail(beyond, units, torch.maximum((nearby + 1) * share, clash * units)))
     if count == problem.rank:  # all rows together say where their inputs are
-        coincidence = _log_tail(beyond, off, (off_nearby + 1) * share)
+        by_chance = torch.maximum((off_nearby + 1) * share, clash * off)
+        coincidence = _log_tail(beyond, off, by_chance)
         # A single part cancels nowhere by itself. Several may cancel each other on as many units as they can be chosen
         # for, and on one more a unit fired, or that is chance as well.
         needed = torch.where(forced == 1, own, (beyond >= 0).to(rows))
-        log_p = _judge(log_p, allow_before(coincidence + _log_tail(needed, own, fired + (off_nearby + 1) * share)))
+        log_p = _judge(log_p, allow_before(coincidence + _log_tail(needed, own, fired + by_chance)))
     return log_p > math.log(error_rate / count)
 
 
 def _contradict(
-    problem: RowProblem, zeros: Bool[Tensor, "row unit"], codes: Float[Tensor, "row rank"], error_rate: float
+    problem: RowProblem, zeros: Bool[Tensor, "row unit"], codes: Float[Tensor, "row rank"]
 ) -> tuple[Bool[Tensor, "row unit"], Bool[Tensor, " row"]]:
-    """Return the zeros at units that inputs turn on, and for which rows chance does not make as many.
-
-    At both ends of training hardly any unit may contradict. Units that are on at the start only may be off when an
-    input is first used, in mini-batches; they contradict a row with more such zeros than their rate in other rows
-    explains. The difference of the rows of two near-duplicates has many, where both turned a unit off in the same step.
-    """
-    before, after = (codes @ gate.T for gate in problem.gates)
-    margins = Margins(before, after, before[:, :0])
-    at_both, at_start = zeros & (before > 0) & (after > 0), zeros & margins.at_start & problem.gated.bool()
-    is_refuted = at_both.sum(dim=1) > problem.certificate.allowed_contradictions(problem.units)
-    trials = (margins.at_start & problem.gated.bool()).sum(dim=1).to(codes)
-    expected = measure_rate(problem, margins, zeros) * trials + problem.certificate.forgiven_contradictions
-    tail = _log_tail(at_start.sum(dim=1).to(codes), trials, expected)
-    has_many = tail < math.log(error_rate / max(len(codes), 1))
-    return at_both | (at_start & has_many[:, None]), is_refuted | has_many
+    """Return the zeros at units that inputs turn on at both ends, and for which rows chance does not make as many."""
+    contradicting = zeros & (codes @ problem.gates[0].T > 0) & (codes @ problem.gates[1].T > 0)
+    return contradicting, contradicting.sum(dim=1) > problem.certificate.allowed_contradictions(problem.units)
 
 
 def _log_tail(hits: Tensor, trials: Tensor, expected: Tensor) -> Tensor:
