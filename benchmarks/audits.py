@@ -103,10 +103,10 @@ def audit(network: str, evidence: str, data: Dataset, folder: Path, minutes: flo
         options.append(f"--{name}={folder / name}.npz")
     words = ["audit", f"--model=audits:{network}", f"--input-shape={','.join(map(str, SHAPE))}", f"--budget={minutes}"]
     paths = [str(Path(__file__).parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    command = [sys.executable, "-c", "from exhume.cli import main; raise SystemExit(main())"]
     started = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-c", "from exhume.cli import main; raise SystemExit(main())", *words, *options]
-        + [f"--out={folder / 'audit'}", "--device=cpu"],
+        [*command, *words, *options, f"--out={folder / 'audit'}", "--device=cpu"],
         capture_output=True,
         text=True,
         check=False,
