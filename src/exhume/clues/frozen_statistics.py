@@ -1,8 +1,8 @@
 """Whether the layers below a layer computed in training what the released network computes.
 
 Features above a batch normalisation belong to their batch if it was normalised by its own statistics: no input has them
-in the released network. One gradient shows this: where a normalisation follows a layer, the scale of its weights changes
-nothing, so that their gradient is orthogonal to them, unit by unit.
+in the released network. One gradient shows this: where a normalisation follows a layer, the scale of its weights
+changes nothing, so that their gradient is orthogonal to them, unit by unit.
 """
 
 import torch
