@@ -53,6 +53,15 @@ def test_features_that_do_not_stay_features() -> None:
     assert found.outcome is Outcome.PARTIAL  # the inputs themselves are not proven
 
 
+def test_features_without_a_proof_give_way_to_images_that_have_them() -> None:
+    view, images = view_of(nn.ReLU(), channels=1), torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    known = replace(features_found(view, images), certified=torch.zeros(2, dtype=torch.bool))
+    found = invert_features(view, "3", view.final, known, RunContext.start(seed=0), descents=1, as_released=True)
+    assert "several solutions" in found.diagnostics["preimages"]
+    assert found.inputs.shape == images.shape
+    assert not bool(found.certified.any())
+
+
 def test_features_that_may_belong_to_a_batch_are_certified_by_their_images_alone() -> None:
     view, images = view_of(nn.ReLU()), torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     known = features_found(view, images)

@@ -53,10 +53,10 @@ def invert_features(
     as_released: bool,
     unknown_error: float = 1e-2,
 ) -> Reconstruction:
-    """Turn a reconstruction of features into one of inputs, where the features determine at least one of them.
+    """Turn a reconstruction of features into one of inputs, unless the features say more.
 
-    An input is certified if its features are and they determine it. Where no input is determined, the features stay,
-    and stay certified if the layers below computed them ``as_released``.
+    An input is certified if its features are and they determine it. Where no input is determined, certified features
+    stay, and stay certified if the layers below computed them ``as_released``.
     ``found.diagnostics`` must hold ``error_bounds``, ``doubts`` and ``training_size_estimate``. Where an error is
     unknown, the search takes it to be ``unknown_error`` of the size of the features, which certifies nothing.
     """
@@ -80,7 +80,8 @@ def invert_features(
         "feature_residuals": inverse.residuals.tolist(),
     }
     total = int(found.diagnostics["training_size_estimate"])
-    if not bool(is_determined.any()):
+    is_reached = any(outcome != Preimage.NOT_REACHED for outcome in inverse.outcomes)
+    if not bool(is_determined.any()) and (bool(known.any()) or not is_reached):
         return replace(
             found,
             certified=known,
