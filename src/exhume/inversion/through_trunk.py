@@ -81,7 +81,9 @@ def invert_features(
     }
     total = int(found.diagnostics["training_size_estimate"])
     is_reached = any(outcome != Preimage.NOT_REACHED for outcome in inverse.outcomes)
-    if not bool(is_determined.any()) and (bool(known.any()) or not is_reached):
+    # Fewer features than values leave an image open; as many determine it up to the error of the features.
+    has_images = is_reached and features.shape[1] >= view.input_size and not bool(known.any())
+    if not bool(is_determined.any()) and not has_images:
         return replace(
             found,
             certified=known,
