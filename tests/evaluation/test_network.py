@@ -2,9 +2,12 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
+from torch import nn
 
 from exhume.evaluation.network import UNLABELLED, kernel_movement, network_findings, threat_model
+from exhume.records import AttackerView
 from exhume.training import accuracy
 from tests.auditing.audited_networks import digits, trained
 
@@ -22,6 +25,15 @@ def test_targets_that_are_not_classes_have_no_accuracy_and_unknown_initial_weigh
     regression = replace(digits(), classes=UNLABELLED)
     assert network_findings(trained(), regression).keys() == {"kernel_distance"}
     assert network_findings(replace(trained(), initial=None), regression) == {}
+
+
+@pytest.mark.parametrize(("width", "expected"), [(8, True), (80_000, False)])
+def test_the_kernel_of_a_convolutional_network_is_computed_where_it_takes_seconds(width: int, expected: bool) -> None:
+    data = digits()
+    layers = (nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, width), nn.ReLU(), nn.Linear(width, 10))
+    model = nn.Sequential(*layers)
+    view = AttackerView(model=model, final=model.state_dict(), initial=model.state_dict(), input_shape=(1, 8, 8))
+    assert ("kernel_distance" in network_findings(view, data)) is expected
 
 
 def test_the_kernel_moves_with_the_weights() -> None:

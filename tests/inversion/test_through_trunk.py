@@ -1,10 +1,12 @@
 """The part of a network below a layer, and the inputs that have given features."""
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 
 from exhume.core.run_context import RunContext
-from exhume.inversion.through_trunk import are_non_negative, invert_features, trunk_of
+from exhume.inversion.through_trunk import OTHER_PASS, are_non_negative, invert_features, trunk_of
 from exhume.records import AttackerView, Outcome, Reconstruction
 
 
@@ -33,7 +35,9 @@ def test_the_sign_of_features_is_probed() -> None:
 
 def test_features_that_determine_their_images_give_certified_images() -> None:
     view, images = view_of(nn.ReLU()), torch.rand(3, 1, 8, 8, generator=torch.Generator().manual_seed(0))
-    found = invert_features(view, "3", view.final, features_found(view, images), RunContext.start(seed=0), descents=2)
+    found = invert_features(
+        view, "3", view.final, features_found(view, images), RunContext.start(seed=0), descents=2, as_released=True
+    )
     assert bool(found.certified.all())
     assert float((found.inputs - images).abs().max()) < 0.02
     assert found.diagnostics["certified_features"] == 3
@@ -42,6 +46,28 @@ def test_features_that_determine_their_images_give_certified_images() -> None:
 def test_features_that_do_not_stay_features() -> None:
     view, images = view_of(nn.ReLU(), channels=1), torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     known = features_found(view, images)
-    found = invert_features(view, "3", view.final, known, RunContext.start(seed=0), descents=1)
+    found = invert_features(view, "3", view.final, known, RunContext.start(seed=0), descents=1, as_released=True)
     assert torch.equal(found.inputs, known.inputs)
     assert "determined" not in found.diagnostics["preimages"]
+    assert bool(found.certified.all())
+    assert found.outcome is Outcome.PARTIAL  # the inputs themselves are not proven
+
+
+def test_features_without_a_proof_give_way_to_images_that_have_them() -> None:
+    view, images = view_of(nn.ReLU(), channels=1), torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    known = replace(features_found(view, images), certified=torch.zeros(2, dtype=torch.bool))
+    found = invert_features(view, "3", view.final, known, RunContext.start(seed=0), descents=1, as_released=True)
+    assert "several solutions" in found.diagnostics["preimages"]
+    assert found.inputs.shape == images.shape
+    assert not bool(found.certified.any())
+
+
+def test_features_that_may_belong_to_a_batch_are_certified_by_their_images_alone() -> None:
+    view, images = view_of(nn.ReLU()), torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    known = features_found(view, images)
+    found = invert_features(view, "3", view.final, known, RunContext.start(), descents=2, as_released=False)
+    assert bool(found.certified.all())
+    other = replace(known, inputs=known.inputs.flip(1))
+    found = invert_features(view, "3", view.final, other, RunContext.start(), descents=1, as_released=False)
+    assert not bool(found.certified.any())
+    assert set(found.diagnostics["doubts"]) == {OTHER_PASS}

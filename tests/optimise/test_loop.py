@@ -5,6 +5,7 @@ import torch
 
 from exhume.core.checkpoint import Checkpoint
 from exhume.core.errors import ExhumeError
+from exhume.core.run_context import OutOfTime
 from exhume.optimise import Adam, minimise
 from exhume.optimise.adam import INSPECTION_STEPS
 from exhume.records import Outcome
@@ -63,6 +64,24 @@ def test_an_interrupted_run_ends_with_the_same_bits(tmp_path, interruption, monk
     assert torch.equal(resumed.variables[0], whole.variables[0])
     assert torch.equal(resumed.history, whole.history)
     assert resumed.outcome is whole.outcome
+
+
+def test_slow_steps_keep_to_a_deadline_between_inspections(tmp_path, monkeypatch):
+    adam = Adam(steps=2 * INSPECTION_STEPS, learning_rates=(0.05,))
+    whole = minimise(quadratic(), start(), adam)
+    monkeypatch.setattr("exhume.optimise.loop.SECONDS_TO_REPORT", -1.0)
+    file, reported = tmp_path / "search.safetensors", []
+
+    def stop(stage, done, total, note=""):
+        reported.append(done)
+        if done == 3:
+            raise OutOfTime
+
+    with pytest.raises(OutOfTime):
+        minimise(quadratic(), start(), adam, progress=stop, checkpoint=Checkpoint(file, "one", "search"))
+    assert reported == [0, 1, 2, 3]
+    resumed = minimise(quadratic(), start(), adam, checkpoint=Checkpoint(file, "one", "search"))
+    assert torch.equal(resumed.variables[0], whole.variables[0])
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):

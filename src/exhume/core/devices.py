@@ -17,8 +17,8 @@ raise SystemExit(any(float(product.min()) < 128 for product in products))
 """Program that multiplies small bfloat16 matrices in the ways that attacks do; it exits with 0 when that works."""
 PROBE_SECONDS = 120.0
 """Seconds after which a probe counts as failed. Importing torch takes a few; a loaded machine may need many more."""
-NUMBERS_ON_CPU = 2**26
-"""Number of values in the largest intermediate result on a CPU: half a gigabyte in float64."""
+NUMBERS_ON_CPU = 2**22
+"""Number of values in the largest intermediate result on a CPU: 32 MiB in float64, seconds of work at most."""
 SHARE_OF_GPU = 32
 """The largest intermediate result on a GPU takes its memory divided by this."""
 

@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from exhume.clues.clues import clues_of
 from exhume.clues.first_layer import layer_inputs
 from exhume.core.errors import DataError, Refusal
-from exhume.records import AttackerView, Dataset, Reconstruction, Split
+from exhume.records import AttackerView, Dataset, Reconstruction
 
 
 def in_units_of(found: Reconstruction, data: Dataset, view: AttackerView | None) -> Dataset:
@@ -35,18 +36,23 @@ def in_units_of(found: Reconstruction, data: Dataset, view: AttackerView | None)
 
 
 def as_layer_inputs(data: Dataset, view: AttackerView, layer: str) -> Dataset:
-    """Return the data as inputs of a layer of the network, flat and without a range."""
+    """Return the data as inputs of a layer of the network, flat, with one range for all features.
 
-    def to_features(split: Split) -> Split:
-        return replace(split, inputs=features_of(view, layer, split.inputs))
-
+    The range is that of all examples. Some features hardly vary, so that errors in units of each one's own deviation
+    would say nothing.
+    """
+    train, holdout = (
+        replace(split, inputs=features_of(view, layer, split.inputs)) for split in (data.train, data.holdout)
+    )
+    every = torch.cat([train.inputs.flatten(), holdout.inputs.flatten()])
+    low, high = (float(every.min()), float(every.max())) if len(every) else (0.0, 0.0)
     return replace(
         data,
         name=f"{data.name}, as layer {layer} sees it",
-        train=to_features(data.train),
-        holdout=to_features(data.holdout),
+        train=train,
+        holdout=holdout,
         test=None,
-        bounds=None,
+        bounds=(low, high) if low < high else None,
         offset=None,
         features=None,
     )

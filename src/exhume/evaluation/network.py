@@ -3,12 +3,14 @@
 from typing import Any
 
 from exhume.kernels import empirical_ntk, kernel_distance
-from exhume.models.tangent import widen
-from exhume.records import AttackerView, Dataset
+from exhume.models.tangent import SLICE, matching_stack, widen
+from exhume.records import AttackerView, Dataset, count_outputs
 from exhume.training.prediction import accuracy
 
 UNLABELLED = ("",)
 """The classes of a data set whose targets are not classes."""
+MOST_SLICES = 4
+"""Largest number of slices of a Jacobian from which a kernel is computed; the time grows with its square."""
 
 
 def threat_model(view: AttackerView) -> dict[str, Any]:
@@ -36,15 +38,27 @@ def network_findings(view: AttackerView, data: Dataset) -> dict[str, float]:
     """Return the kernel distance over training, and the accuracy on training data and on unseen data.
 
     Without a test split the accuracy on unseen data is that on the held-out examples. There is no kernel distance
-    without initial weights, and no accuracy where the targets are not classes.
+    without initial weights or where the Jacobian is too large, and no accuracy where the targets are not classes.
     """
     findings = {}
     if data.classes != UNLABELLED:
         findings["train_accuracy"] = accuracy(view, data.train)
         findings["test_accuracy"] = accuracy(view, data.holdout if data.test is None else data.test)
-    if view.initial is not None:
+    if view.initial is not None and _has_small_jacobian(view, data):
         findings["kernel_distance"] = kernel_movement(view, data)
     return findings
+
+
+def _has_small_jacobian(view: AttackerView, data: Dataset) -> bool:
+    """Return whether the kernel takes seconds: from a closed form, or from a Jacobian of a few slices.
+
+    With 40 images and 6 million weights below ten outputs it would take minutes.
+    """
+    inputs = view.to_model(data.train.inputs[:1])
+    if view.linearised or matching_stack(view.model, inputs) is not None:
+        return True
+    parameters = sum(weight.numel() for weight in view.model.parameters())
+    return len(data.train) * parameters * count_outputs(view.model, view.input_shape) <= MOST_SLICES * SLICE
 
 
 def kernel_movement(view: AttackerView, data: Dataset) -> float:

@@ -63,7 +63,9 @@ def verdict_of_evaluation(evaluation: Evaluation) -> Verdict:
 
 
 def plural(evaluation: Evaluation) -> str:
-    """Return the word for the inputs: images, or the records of a table."""
+    """Return the word for the inputs: images, the records of a table, or what a layer reads for them."""
+    if "features_of" in evaluation.found.diagnostics:
+        return "feature vectors"
     return "images" if evaluation.found.inputs.ndim > 2 else "records"
 
 

@@ -8,9 +8,9 @@ from jaxtyping import Float
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from exhume.core.run_context import OutOfTime, RunContext
+from exhume.core.run_context import RunContext
 from exhume.core.settings import settings
-from exhume.inversion.conditioning import DirectSteps, Footprints, examine, find_footprints, jacobian
+from exhume.inversion.conditioning import DirectSteps, examine, find_footprints, jacobian
 from exhume.inversion.gauss_newton import InputBox, MatrixFreeSteps, Trunk
 from exhume.inversion.search import InverseSearch, SearchRules, locate_by_probes
 
@@ -23,7 +23,7 @@ class Preimage(StrEnum):
     SEVERAL = "several solutions"
     """An input reproduces the features, and so do others."""
     UNEXAMINED = "not examined"
-    """An input reproduces the features; it has too many values to examine the Jacobian, or the time was spent."""
+    """An input reproduces the features; it has too many values to examine the Jacobian."""
     NOT_REACHED = "not reached"
     """No input was found that reproduces the features."""
 
@@ -112,55 +112,32 @@ def invert(
         inputs=middle.double().expand(count, *middle.shape).clone(),
         residuals=torch.full((count,), torch.inf).to(wanted),
     )
-    search.run(context)
-    return _examine_all(search, wanted, bound, footprints, context, rules)
-
-
-def _examine_all(
-    search: InverseSearch,
-    wanted: Tensor,
-    bound: Tensor,
-    footprints: Footprints | None,
-    context: RunContext,
-    rules: InversionRules,
-) -> Inversion:
-    inputs, box = search.inputs, search.box
-    outcomes, free = [], [-1] * len(inputs)
-    errors = torch.full((len(inputs),), torch.inf).to(inputs)
-    spread = torch.full_like(inputs, torch.nan)
+    outcomes = [Preimage.NOT_REACHED] * count
+    free, limits = [-1] * count, torch.full((count,), torch.inf).to(wanted)
+    spread = torch.full_like(search.inputs, torch.nan)
     span = torch.where((box.highest - box.lowest).isfinite(), box.highest - box.lowest, 1.0).double()
-    for index, one in enumerate(inputs):
-        if footprints is not None and _is_out_of_time(context, index, len(inputs)):
-            footprints = None
-        if search.residuals[index] > search.tolerance[index]:
-            outcomes.append(Preimage.NOT_REACHED)
-            continue
-        if footprints is None:
-            outcomes.append(Preimage.UNEXAMINED)
-            continue
-        noise = _feature_noise(search, wanted, bound, index, rules)
-        shift = torch.randn(one.shape, generator=search.generator).to(one) * span * rules.shift
-        matrix = jacobian(search.trunk, _double(box).clamp((one + shift)[None])[0], footprints)
-        found = examine(matrix, noise, span.flatten().cpu(), rules.precision / rules.noise_tail)
-        free[index], spread[index] = found.free, found.spread.to(inputs).reshape(one.shape)
-        is_determined = found.free == 0 and found.equations >= one.numel() + rules.spare_equations
-        outcomes.append(Preimage.DETERMINED if is_determined else Preimage.SEVERAL)
-        if is_determined:
-            errors[index] = rules.noise_tail * float(found.spread.max())
+
+    def examine_solved(solved: Tensor) -> None:
+        """Examine each input as soon as it is found, so that a deadline costs only those that come later."""
+        for index in solved.tolist():
+            outcomes[index] = Preimage.UNEXAMINED
+            if footprints is None:
+                continue
+            one = search.inputs[index]
+            noise = _feature_noise(search, wanted, bound, index, rules)
+            shift = torch.randn(one.shape, generator=search.generator).to(one) * span * rules.shift
+            matrix = jacobian(trunk, _double(box).clamp((one + shift)[None])[0], footprints)
+            found = examine(matrix, noise, span.flatten().cpu(), rules.precision / rules.noise_tail)
+            free[index], spread[index] = found.free, found.spread.to(one).reshape(one.shape)
+            is_determined = found.free == 0 and found.equations >= one.numel() + rules.spare_equations
+            outcomes[index] = Preimage.DETERMINED if is_determined else Preimage.SEVERAL
+            if is_determined:
+                limits[index] = rules.noise_tail * float(found.spread.max())
+
+    search.run(context, examine_solved)
     return Inversion(
-        inputs=inputs, outcomes=outcomes, residuals=search.residuals, errors=errors, free=free, spread=spread
+        inputs=search.inputs, outcomes=outcomes, residuals=search.residuals, errors=limits, free=free, spread=spread
     )
-
-
-def _is_out_of_time(context: RunContext, done: int, total: int) -> bool:
-    """Report progress, and return whether the time is spent and what there is should be returned."""
-    try:
-        context.report("examine", done, total)
-    except OutOfTime as stop:
-        if stop.wraps_up:
-            return True
-        raise
-    return False
 
 
 def _feature_noise(search: InverseSearch, wanted: Tensor, bound: Tensor, index: int, rules: InversionRules) -> float:

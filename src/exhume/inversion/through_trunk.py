@@ -17,6 +17,8 @@ PROBES = 64
 """Number of random inputs by which the range of features is probed."""
 UNDETERMINED = "its features do not determine the input, or no input was found that has them"
 """Why an input with certified features has no certificate."""
+OTHER_PASS = "its features may belong to its batch alone, because layers below compute something else in training"
+"""Why features above a normalisation by batches have no certificate."""
 
 
 def trunk_of(view: AttackerView, layer: str, weights: Weights) -> Trunk:
@@ -48,11 +50,13 @@ def invert_features(
     context: RunContext,
     *,
     descents: int,
+    as_released: bool,
     unknown_error: float = 1e-2,
 ) -> Reconstruction:
-    """Turn a reconstruction of features into one of inputs, where the features determine at least one of them.
+    """Turn a reconstruction of features into one of inputs, unless the features say more.
 
-    An input is certified if its features are and they determine it. Where no input is determined, the features stay.
+    An input is certified if its features are and they determine it. Where no input is determined, certified features
+    stay, and stay certified if the layers below computed them ``as_released``.
     ``found.diagnostics`` must hold ``error_bounds``, ``doubts`` and ``training_size_estimate``. Where an error is
     unknown, the search takes it to be ``unknown_error`` of the size of the features, which certifies nothing.
     """
@@ -66,22 +70,31 @@ def invert_features(
     trunk = trunk_of(view, layer, weights)
     inverse = invert(trunk, features.to(view.device), _box(view), context, errors=errors.to(view.device), rules=rules)
     is_determined = torch.tensor([outcome == Preimage.DETERMINED for outcome in inverse.outcomes])
+    is_sure = is_determined | as_released
+    known, doubts = found.certified & is_sure, _add_doubt(found.diagnostics["doubts"], is_sure, OTHER_PASS)
     about = {
-        "certified_features": int(found.certified.sum()),
+        "certified_features": int(known.sum()),
         "feature_error_bounds": found.diagnostics["error_bounds"],
         "preimages": [outcome.value for outcome in inverse.outcomes],
         "free_directions": inverse.free,
         "feature_residuals": inverse.residuals.tolist(),
     }
-    if not bool(is_determined.any()):
-        return replace(found, diagnostics={**found.diagnostics, **about})
-    certified = found.certified & is_determined
-    doubts = [
-        old or ("" if sure else UNDETERMINED)
-        for old, sure in zip(found.diagnostics["doubts"], is_determined.tolist(), strict=True)
-    ]
-    count, features_count = int(certified.sum()), int(found.certified.sum())
     total = int(found.diagnostics["training_size_estimate"])
+    is_reached = any(outcome != Preimage.NOT_REACHED for outcome in inverse.outcomes)
+    # Fewer features than values leave an image open; as many determine it up to the error of the features.
+    has_images = is_reached and features.shape[1] >= view.input_size and not bool(known.any())
+    if not bool(is_determined.any()) and not has_images:
+        return replace(
+            found,
+            certified=known,
+            outcome=Outcome.PARTIAL if bool(known.any()) else Outcome.NOTHING_FOUND,
+            message=f"The features of {int(known.sum())} of {count_noun(total, 'training input')}, as layer {layer!r} "
+            "reads them, are certified; no input was determined by them.",
+            diagnostics={**found.diagnostics, **about, "doubts": doubts, "features_of": layer},
+        )
+    certified = known & is_determined
+    doubts = _add_doubt(doubts, is_determined, UNDETERMINED)
+    count, features_count = int(certified.sum()), int(known.sum())
     outcome = Outcome.PARTIAL if count else Outcome.NOTHING_FOUND
     limits = [value if value != float("inf") else None for value in inverse.errors.tolist()]
     return replace(
@@ -94,6 +107,11 @@ def invert_features(
         f"through the features of layer {layer!r}, of which {features_count} are certified.",
         diagnostics={**found.diagnostics, **about, "doubts": doubts, "error_bounds": limits},
     )
+
+
+def _add_doubt(doubts: list[str], is_sure: Tensor, doubt: str) -> list[str]:
+    """Return doubts with one more where something is not sure; those that were there already stay."""
+    return [old or ("" if sure else doubt) for old, sure in zip(doubts, is_sure.tolist(), strict=True)]
 
 
 def _box(view: AttackerView) -> InputBox:

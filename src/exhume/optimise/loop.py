@@ -4,6 +4,7 @@ Runs that share the loop have variables with a first dimension of runs and an ob
 goes and ends as it would alone.
 """
 
+import time
 from collections.abc import Callable, Sequence
 
 import torch
@@ -17,6 +18,9 @@ from exhume.optimise.adam import Adam
 from exhume.optimise.outcomes import Minimum, Variables
 from exhume.optimise.runs import Runs, RunsObjective
 from exhume.optimise.stepping import stepper
+
+SECONDS_TO_REPORT = 0.5
+"""Seconds after which progress is reported between two inspections, so that slow steps keep to a deadline."""
 
 Objective = Callable[[Variables, Float[Tensor, ""]], tuple[Float[Tensor, ""], Variables]]
 """Map the variables and the elapsed fraction of the steps (0 to 1, on the device) to the value and the gradients."""
@@ -98,13 +102,15 @@ def minimise_together(
         runs.unpack(*saved)
     with torch.no_grad(), stepper(runs) as advance:
         while True:
-            runs.inspect()
-            if checkpoint is not None and (runs.is_over or checkpoint.is_due()):
-                checkpoint.save(*runs.pack())
+            if _steps_to_next_inspection(runs.taken - 1, adam) == 1:
+                runs.inspect()
+                if checkpoint is not None and (runs.is_over or checkpoint.is_due()):
+                    checkpoint.save(*runs.pack())
             try:
                 progress(stage, adam.steps if runs.is_over else runs.taken, adam.steps, runs.note())
             except (KeyboardInterrupt, OutOfTime) as stop:
                 # Raised by the report, where the state is whole: save it, so that no step is lost.
+                runs.inspect()
                 wraps_up = isinstance(stop, OutOfTime) and stop.wraps_up
                 if checkpoint is not None and not (wraps_up and runs.taken == 0):
                     checkpoint.save(*runs.pack())
@@ -115,10 +121,26 @@ def minimise_together(
                 return runs.cut_short()
             if runs.is_over:
                 return runs.minima()
-            advance(_steps_to_next_inspection(runs.taken, adam))
+            _advance_to_next_report(runs, advance, adam)
+
+
+def _advance_to_next_report(runs: Runs, advance: Callable[[int], None], adam: Adam) -> None:
+    """Take the steps up to the next inspection; on a CPU fewer if they are slow."""
+    steps = _steps_to_next_inspection(runs.taken, adam)
+    if runs.step.is_cuda:  # whose steps run on their own, so that the clock says nothing about them
+        advance(steps)
+        return
+    started = time.monotonic()
+    for _ in range(steps):
+        advance(1)
+        if time.monotonic() - started > SECONDS_TO_REPORT:
+            return
 
 
 def _steps_to_next_inspection(taken: int, adam: Adam) -> int:
-    """Return the number of steps to take now; the precision changes only at inspections."""
-    stops = (taken + adam.inspection_steps, adam.steps, adam.coarse_steps)
-    return min(stop for stop in stops if stop > taken) - taken
+    """Return the number of steps to the next inspection; the precision changes only there.
+
+    Inspections depend on the number of steps alone, so that a resumed run makes the same ones.
+    """
+    next_multiple = (taken // adam.inspection_steps + 1) * adam.inspection_steps
+    return min(stop for stop in (next_multiple, adam.steps, adam.coarse_steps) if stop > taken) - taken

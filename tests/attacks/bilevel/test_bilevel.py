@@ -124,7 +124,7 @@ def test_an_interrupted_run_ends_with_the_same_result(affine, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "facts", "reason"),
     [
-        ({}, {}, "does not state the loss"),
+        ({}, {}, "its loss is not known"),
         ({}, {"loss": "ce"}, "weight_decay"),
         ({}, {"loss": "ce", "weight_decay": 0.0}, "weight_decay"),
         ({"candidates": None}, {"loss": "ce", "weight_decay": 0.1}, "how many inputs"),

@@ -99,7 +99,7 @@ def test_confidence_is_what_a_candidate_explains():
 @pytest.mark.parametrize(
     ("change", "facts", "message"),
     [
-        ({}, {"steps": 3}, "does not state the loss; set loss"),
+        ({}, {"steps": 3}, "its loss is not known; set loss"),
         ({}, {"loss": "ce", "optimiser": "lion"}, "trained with lion"),
         ({"labels": (0, 1)}, {"loss": "ce"}, "2 labels for 4 candidates"),
         ({"labels": (0, 1, 2, 1)}, {"loss": "ce"}, "2 classes, and a label lies outside"),

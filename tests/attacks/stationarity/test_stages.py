@@ -18,7 +18,7 @@ PLAN = SearchPlan(
 
 def search(plan=PLAN, **context):
     stages = SearchStages(plan, pose(), 4, 3, RunContext.start(seed=3, **context))
-    knobs, trials = stages.select_settings()
+    knobs, trials, _ = stages.select_settings()
     return stages, knobs, trials, stages.run_winners(knobs)
 
 

@@ -65,6 +65,18 @@ def test_a_search_with_a_loss_function_resumes_in_another_process(tmp_path):
     assert replace(resumed, seconds=0.0) == replace(whole, seconds=0.0)
 
 
+def test_a_search_that_ends_among_its_trials_returns_what_they_found():
+    view, stages = replace(regression(3e-3).view(), initial=None), []
+    attack = replace(TIED, trials=4, winners=1, trial_steps=20, candidates=20)
+
+    def report(stage, done, total, note=""):
+        stages.append(stage)
+
+    found = attack.run(view, device="cpu", seconds=0.0, keep_partial=True, progress=report)
+    assert len(found) > 0
+    assert set(stages) == {"settings, round 1 of 2"}
+
+
 def test_loss_functions_differ_by_name_and_values_in_the_repr():
     def of_three(outputs, targets):
         return (outputs.reshape(-1, 3) - targets).square().mean()

@@ -172,7 +172,10 @@ class Bilevel(Attack):
     def _loss(self, view: AttackerView) -> Loss | UserLoss:
         loss = resolve_loss(self.loss, view)
         if loss is None:
-            raise Refusal("Bilevel repeats the training and the view does not state the loss; set loss.")
+            raise Refusal(
+                "Bilevel repeats the training, and its loss is not known; set loss, or state it by --trained-with "
+                "loss=ce."
+            )
         return loss
 
     def _weight_decay(self, view: AttackerView) -> float:

@@ -24,6 +24,7 @@ from exhume.attacks.gates.significance import log_p_generic
 from exhume.attacks.gates.squares import SUMS_TO_SEARCH, add_squares
 from exhume.clues.clues import clues_of
 from exhume.clues.first_layer import backward_signals
+from exhume.clues.frozen_statistics import computes_as_released
 from exhume.clues.second_moment import read_unit_squares
 from exhume.clues.subspace import InputSubspace
 from exhume.core.json_values import to_json_value
@@ -127,7 +128,14 @@ class GateCertificate(Attack):
             return found
         guess = 1e-3 if problem.gates_are_exact else 1e-2
         return invert_features(
-            view, subspace.layer.name, evidence.after, found, context, descents=self.descents, unknown_error=guess
+            view,
+            subspace.layer.name,
+            evidence.after,
+            found,
+            context,
+            descents=self.descents,
+            as_released=computes_as_released(view, subspace.layer.name, evidence),
+            unknown_error=guess,
         )
 
     def _result(

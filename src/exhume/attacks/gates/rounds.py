@@ -210,7 +210,7 @@ class RowSearch:
         ]
         for each in tries:
             self.tick()
-            rows = rows_of_inputs(self.problem, codes, self.generator, *each, outside)
+            rows = rows_of_inputs(self.problem, codes, self.generator, *each, outside, self.tick)
             self.tried += len(rows)
             found.append(rows)
             if self.rounds == 0:

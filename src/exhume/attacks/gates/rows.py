@@ -6,6 +6,7 @@ Units are scaled to norm one, or those that moved far would outweigh the trusted
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -44,6 +45,7 @@ def rows_of_inputs(
     jitter: float = 0.0,
     dropped: float = 0.0,
     outside: Float[Tensor, "*each rank free"] | None = None,
+    tick: Callable[[], None] = lambda: None,
 ) -> Float[Tensor, "candidate rank"]:
     """Find the row of each input from the units that it most certainly left off.
 
@@ -57,6 +59,7 @@ def rows_of_inputs(
         outside: orthonormal directions outside the rows that are known already, for all inputs or for each. The size
             of a row is measured in them, so that a known row with nearly the same zeros is not found once more; None:
             no row is known.
+        tick: called before each part of the inputs; may raise to stop.
     """
     if len(codes) == 0:
         return codes
@@ -72,9 +75,11 @@ def rows_of_inputs(
     size = max(1, numbers_at_once(codes.device) // (units.shape[1] * problem.rank))
     chosen, valid = torch.split(units, size), torch.split(best.isfinite(), size)
     directions = [outside] * len(chosen) if outside is None or outside.ndim == 2 else torch.split(outside, size)
-    parts = zip(chosen, valid, directions, strict=True)
-    every = problem.directions.T
-    return torch.cat([robust_normals(problem, every[at] * counts[..., None], at, where) for at, counts, where in parts])
+    every, rows = problem.directions.T, []
+    for at, counts, where in zip(chosen, valid, directions, strict=True):
+        tick()
+        rows.append(robust_normals(problem, every[at] * counts[..., None], at, where))
+    return torch.cat(rows)
 
 
 def rows_through_units(

@@ -15,6 +15,7 @@ from exhume.attacks.last_layer.consistency import LastLayerProblem, Solution, er
 from exhume.attacks.last_layer.corners import find_corners
 from exhume.clues.evidence import find_evidence
 from exhume.clues.first_layer import FirstLayer, read_layer
+from exhume.clues.frozen_statistics import computes_as_released
 from exhume.clues.subspace import noise_edge
 from exhume.core.errors import Refusal
 from exhume.core.run_context import RunContext
@@ -92,7 +93,15 @@ class LastLayer(Attack):
         result = self._result(layer, problem, best, rows[:rank], about)
         if layer.reads_input:
             return replace(result, inputs=view.to_pixels(result.inputs))
-        return invert_features(view, layer.name, layer.evidence.after, result, context, descents=self.descents)
+        return invert_features(
+            view,
+            layer.name,
+            layer.evidence.after,
+            result,
+            context,
+            descents=self.descents,
+            as_released=computes_as_released(view, layer.name, layer.evidence),
+        )
 
     def _starts(
         self,

@@ -194,7 +194,10 @@ class SimulatedTraining(Attack):
     def _loss(self, view: AttackerView) -> Loss | UserLoss:
         loss = resolve_loss(self.loss, view)
         if loss is None:
-            raise Refusal("SimulatedTraining repeats the training and the view does not state the loss; set loss.")
+            raise Refusal(
+                "SimulatedTraining repeats the training, and its loss is not known; set loss, or state it by "
+                "--trained-with loss=ce."
+            )
         return loss
 
     def _labels(self, view: AttackerView) -> Int[Tensor, " candidate"]:

@@ -130,8 +130,8 @@ class FinalWeights(Attack):
         problem = self._problem(view, candidates, span, context.generator)
         outputs = count_outputs(view.model, view.input_shape)
         stages = SearchStages(self._plan(), problem, candidates, outputs, context)
-        knobs, trials = stages.select_settings()
-        runs = stages.run_winners(knobs)
+        knobs, trials, cut_runs = stages.select_settings()
+        runs = stages.run_winners(knobs) if cut_runs is None else cut_runs
         stages.discard_checkpoints()
         found = collect_candidates(
             view,

@@ -50,16 +50,17 @@ class SearchStages:
             whole.load()
             whole.save({}, {})
 
-    def select_settings(self) -> tuple[Knobs, list[dict[str, Any]]]:
+    def select_settings(self) -> tuple[Knobs, list[dict[str, Any]], FinishedRuns | None]:
         """Draw settings and keep the better half, round after round, until the winners are left.
 
         Returns:
-            The winners' knobs, and a record of every trial: its settings, its last residual, its number of rounds.
+            The winners' knobs, a record of every trial (its settings, its last residual, its number of rounds), and the
+            runs of the round that the deadline cut short; None where there was time for all.
         """
         plan = self.plan
         if plan.trials == 1:
             middle = {name: ((low * high) ** 0.5,) * 2 for name, (low, high) in plan.ranges.items()}
-            return Knobs.draw(middle, 1, self.context.generator), []
+            return Knobs.draw(middle, 1, self.context.generator), [], None
         knobs = Knobs.draw(plan.ranges, plan.trials, self.context.generator)
         start = self._draw_starts(knobs)
         numbers = torch.arange(plan.trials)
@@ -70,10 +71,12 @@ class SearchStages:
             runs = self._minimise(start, knobs, steps, stage, f"round{round_number}")
             for number, residual in zip(numbers.tolist(), runs.residuals.tolist(), strict=True):
                 trials[number] |= {"residual": residual if math.isfinite(residual) else None, "rounds": round_number}
+            if self.context.cut:  # what these runs found is more than a single step from new starts would find
+                return knobs, trials, runs
             best = runs.residuals.argsort()[: max(plan.winners, len(knobs) // 2)]
             knobs, numbers = knobs.take(best), numbers[best]
             start = runs.free[best.to(runs.free.device)], runs.raw[best.to(runs.raw.device)]
-        return knobs, trials
+        return knobs, trials, None
 
     def run_winners(self, winners: Knobs) -> FinishedRuns:
         """Run the winners' settings from new starts, in turn."""
