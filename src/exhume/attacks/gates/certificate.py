@@ -12,6 +12,7 @@ from enum import StrEnum
 
 import torch
 from jaxtyping import Bool, Float
+from scipy.stats import poisson
 from torch import Tensor
 
 from exhume.attacks.gates.check import CheckedRows
@@ -30,9 +31,9 @@ nothing to do with the row. Measured: 0.11 where a pair is hidden, 0.4 to 2.6 el
 
 
 UNLIKELY = 0.05
-"""Probability of firing below which an entry in an optimiser's state is taken for a trace of another row. In 24 small
-networks with near-duplicates trained by Adam, 0.02 leaves a false certificate and 0.05 none; 0.2 withdraws more than a
-third of the true ones in 24 ordinary networks, 0.05 a seventh."""
+"""Probability of firing below which an entry in an optimiser's state may be a trace of another row, and probability of
+as many such entries below which it is one. In 24 small networks with near-duplicates trained by Adam, 0.02 leaves a
+false certificate and 0.05 none."""
 
 
 class Doubt(StrEnum):
@@ -179,12 +180,15 @@ def leave_traces(
     """
     units = measure_off_units(problem, rows, inputs)
     is_nonzero = problem.normalise(rows).abs() > zero_width(problem, rows)
+    is_unlikely = units.is_off & (units.firing < UNLIKELY)
+    strange = is_unlikely & is_nonzero
+    expected = (units.firing * is_unlikely).sum(dim=1).cpu().numpy()
+    has_many = poisson.sf(strange.sum(dim=1).cpu().numpy() - 1, expected) < UNLIKELY
     suspects = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)
-    for row, strange in enumerate(units.is_off & (units.firing < UNLIKELY) & is_nonzero):
-        if bool(strange.any()):
-            covers = is_nonzero[:, strange].all(dim=1)
-            covers[row] = False
-            suspects |= covers
+    for row in has_many.nonzero()[0].tolist():
+        covers = is_nonzero[:, strange[row]].all(dim=1)
+        covers[row] = False
+        suspects |= covers
     return suspects
 
 
