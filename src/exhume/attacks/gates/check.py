@@ -54,10 +54,11 @@ def check_rows(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> CheckedR
     directions, _ = missing_directions(problem, rows)
     free = directions.shape[1]
     if free:
-        # What missing rows add to an input may outweigh its constant, so both signs are tried.
-        upright, turned = (fit_inputs(problem, rows, directions, sign * inputs) for sign in (1, -1))
-        better = measure_agreement(problem, rows, upright) >= measure_agreement(problem, rows, turned)
-        inputs = torch.where(better[:, None], upright, turned)
+        # What missing rows add to an input may outweigh its constant, so both signs are tried. Where missing rows have
+        # little effect, the input as it is read out is nearer than any fit.
+        fits = torch.stack([inputs, *(fit_inputs(problem, rows, directions, sign * inputs) for sign in (1, -1))])
+        best = torch.stack([measure_agreement(problem, rows, fit) for fit in fits]).argmax(dim=0)
+        inputs = fits[best, torch.arange(len(rows), device=rows.device)]
     agreement = measure_agreement(problem, rows, inputs)
     return CheckedRows(
         rows=rows,
