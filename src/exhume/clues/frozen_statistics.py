@@ -25,8 +25,11 @@ def computes_as_released(view: AttackerView, layer: str, evidence: Evidence) -> 
         return True
     if not is_same_in_training(LowerLayers(with_batch_statistics(module), layer), view.input_shape):
         return False  # dropout, which leaves no trace that is read here
-    if evidence.kind == "weight change" and view.training.steps != 1:
-        return not statistics_changed(view.model, evidence.reference, evidence.measured)
+    if evidence.kind == "weight change":
+        if statistics_changed(view.model, evidence.reference, evidence.measured):
+            return False
+        if view.training.steps != 1:
+            return True
     along = [_measure_along(evidence, name) for name in _weights_without_scale(view, layer, evidence)]
     return bool(along) and min(along) > LEAST_ALONG
 

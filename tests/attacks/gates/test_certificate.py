@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import torch
 
-from exhume.attacks.gates.certificate import Doubt, are_clean, certify, leave_traces, may_hide
+from exhume.attacks.gates.certificate import Doubt, are_clean, certify, may_hide, may_leave_traces
 from exhume.attacks.gates.check import check_rows
 from exhume.attacks.gates.mixing import may_contain
 from exhume.attacks.gates.rules import CertificateRules
@@ -111,5 +111,5 @@ class TestCertify:
 def test_a_row_that_leaves_traces_in_another_is_suspected_in_a_state():
     problem, rows, inputs = made_problem(count=8, width=300)
     state = replace(problem, after=problem.before)
-    assert not bool(leave_traces(state, rows, inputs).any())
-    assert leave_traces(state, mix_rows(rows, 3, 5, 2e-3), inputs).nonzero()[:, 0].tolist() == [5]
+    assert not bool(may_leave_traces(state, rows, inputs).any())
+    assert may_leave_traces(state, mix_rows(rows, 3, 5, 2e-3), inputs).nonzero()[:, 0].tolist() == [5]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from exhume.attacks.gates.check import CheckedRows
 from exhume.attacks.gates.mixing import CLEAN, has_decayed, may_contain
-from exhume.attacks.gates.precision import input_errors
+from exhume.attacks.gates.precision import Families, input_errors
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.sums import MISJUDGED, UNEXPLAINED, explain_rows, log_odds_one, log_p_one, measure_off_units
 from exhume.attacks.gates.zeros import find_zeros, zero_width
@@ -28,8 +28,6 @@ measured up to 18 in ordinary networks."""
 LIKE_OTHERS = 0.25
 """Share of a hidden direction on the zeros of a row, relative to that of an unrelated direction, from which on it has
 nothing to do with the row. Measured: 0.11 where a pair is hidden, 0.4 to 2.6 elsewhere, with false alarms from 0.09."""
-
-
 UNLIKELY = 0.05
 """Probability of firing below which an entry in an optimiser's state may be a trace of another row, and probability of
 as many such entries below which it is one. In 24 small networks with near-duplicates trained by Adam, 0.02 leaves a
@@ -79,7 +77,7 @@ def certify(
     log_p: Float[Tensor, " row"],
     scale: Float[Tensor, "row 1"] | float,
     error_rate: float,
-    families: list[list[int]] | None = None,
+    families: Families | None = None,
 ) -> Certificate:
     """Decide which inputs are proven.
 
@@ -89,14 +87,14 @@ def certify(
         log_p: log p-values of the rows, corrected for the number of rows that were tried.
         scale: what inputs are multiplied by, where the layer has no bias.
         error_rate: the probability, over the whole run, of certifying anything that was not trained on.
-        families: rows whose span alone is used for the inputs of other rows; None: there are none.
+        families: sets of rows of which only the span bounds the inputs of other rows; None: there are none.
     """
     rows = checked.rows
     errors = torch.full((len(rows),), torch.inf).to(rows)
     certificate = Certificate(doubts=[Doubt.NONE] * len(rows), errors=errors)
     if not checked.is_complete:
         return certificate.with_doubt(Doubt.MISSING_ROWS, errors > 0)
-    errors = (input_errors(problem, rows, families or [])[:, None] * scale)[:, 0]
+    errors = (input_errors(problem, rows, families)[:, None] * scale)[:, 0]
     codes = checked.inputs @ problem.basis
     certificate = Certificate(doubts=certificate.doubts, errors=errors)
     certificate = certificate.with_doubt(Doubt.CHANCE, log_p >= math.log(error_rate))
@@ -113,7 +111,7 @@ def certify(
     certificate = certificate.with_doubt(Doubt.NEAR_DUPLICATE, is_mixed)
     certificate = certificate.with_doubt(Doubt.HIDDEN, may_hide(problem, rows))
     if has_decayed(problem):
-        certificate = certificate.with_doubt(Doubt.HIDDEN, leave_traces(problem, rows, checked.inputs * scale))
+        certificate = certificate.with_doubt(Doubt.HIDDEN, may_leave_traces(problem, rows, checked.inputs * scale))
     return certificate.with_doubt(Doubt.NOISE, ~(errors <= problem.certificate.precision))
 
 
@@ -169,7 +167,7 @@ def are_clean(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Bool[Tens
     return scatter <= CLEAN * problem.noise_width(rows)
 
 
-def leave_traces(
+def may_leave_traces(
     problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: Float[Tensor, "row value"]
 ) -> Bool[Tensor, " row"]:
     """Return which rows may have left traces in others, at units that these should not have fired.

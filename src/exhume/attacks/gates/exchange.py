@@ -176,8 +176,8 @@ def score_rows(
     """Score how well rows fit their inputs, as the logarithm of a likelihood in units of what a zero says.
 
     Every zero beyond chance counts. One at a unit that the input turns on from the start costs the more, the rarer that
-    is in all rows (:func:`measure_rate`). Units that an input turns on later may be zero as well if it was learned by
-    then, which holds for all of them or for none: they cost the entropy of this choice. An entry that is not zero at a
+    is in all rows (:func:`measure_rate`). Units that an input turns on later are mostly all zero, if it was learned by
+    then, or all nonzero; a mixture of both costs its entropy. An entry that is not zero at a
     unit that the input leaves off costs the more, the farther the unit is from firing. Values of the input outside
     their range cost as well, and so do large effects: that those of several inputs cancel to one part in ``k`` has a
     chance of ``1/k``.
@@ -192,9 +192,10 @@ def score_rows(
     """
     gated = problem.gated.bool()
     at_start, at_end = margins.at_start & gated, margins.at_end_only & gated
-    hits, late = (zeros & at_start).sum(dim=-1), (zeros & at_end).sum(dim=-1).to(evidence)
-    likely = hits * math.log(rate) + (at_start.sum(dim=-1) - hits) * math.log1p(-rate)
-    others = at_end.sum(dim=-1) - late
+    counts = (zeros & at_start, at_start, zeros & at_end, at_end)
+    hits, trials, late, later = (where.sum(dim=-1).to(evidence) for where in counts)
+    likely = hits * math.log(rate) + (trials - hits) * math.log1p(-rate)
+    others = later - late
     likely = likely + _x_log_x(late) + _x_log_x(others) - _x_log_x(late + others)
     distance = firing_distance(problem, margins.before, margins.after, lengths.to(margins.before))
     surprise = (distance / REACH).clamp(max=-math.log(UNFORESEEN))

@@ -15,9 +15,11 @@ from exhume.attacks.gates.compression import compress_values
 from exhume.attacks.gates.explaining import explanations
 from exhume.attacks.gates.features import doubt_features, in_units_of_features
 from exhume.attacks.gates.input_range import fit_scale, is_inside_range, range_directions
+from exhume.attacks.gates.mixing import has_decayed
 from exhume.attacks.gates.precision import fit_families
 from exhume.attacks.gates.problem import CERTIFICATE_RULES, RowProblem, pose_problem
 from exhume.attacks.gates.rounds import RowSearch
+from exhume.attacks.gates.rows import polish
 from exhume.attacks.gates.separation import separate
 from exhume.attacks.gates.shared_part import SAME_INPUT, SEPARATED, add_candidates
 from exhume.attacks.gates.significance import log_p_generic
@@ -141,7 +143,9 @@ class GateCertificate(Attack):
     def _result(
         self, view: AttackerView, subspace: InputSubspace, problem: RowProblem, search: RowSearch
     ) -> Reconstruction:
-        rows, families = fit_families(problem, search.found, self.error_rate)
+        # The zeros of a chosen row may still scatter more than noise. In a state, entries of any size are no noise.
+        rows = search.found if has_decayed(problem) else polish(problem, search.found)
+        rows, families = fit_families(problem, rows, self.error_rate)
         tried = max(search.tried, 1)
         checked = check_rows(problem, rows)
         inputs = checked.inputs[:, : subspace.layer.input_size]

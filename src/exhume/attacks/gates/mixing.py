@@ -105,14 +105,15 @@ def may_contain(
     own, fired, units, nearby, off, off_nearby = known[:6]
     own = torch.maximum(parts[0], covered)
     beyond, share = own - forced, width / 2 / (band - width)
-    # Rows of near-duplicates have one ratio on many units, so that many zeros of a mixture are one coincidence. How
-    # often this happens shows where the input turned units on: there the row of one input is zero by chance, or because
-    # it was used late, which leaves zeros where the part is zero as well.
-    was_on, on_zeros, on_nearby = parts[6:]
-    late = counted[7].sum(dim=1, keepdim=True) - on_zeros
-    late = ~is_fitted[:, None] * (late - 1).clamp(min=0) / (counted[6].sum(dim=1, keepdim=True) - was_on + 1)
-    expected = 1 + 2 * (on_nearby + 1) * share + late * was_on
-    clash = (on_zeros - expected).clamp(min=0) / (was_on + 1)
+    # Rows of near-duplicates have the same ratio on many units, so that many zeros of a mixture are one coincidence.
+    # How often this happens shows where the input turned units on: there the row of one input is zero by chance, or
+    # because the input was used late. That leaves such zeros where the part is zero too; their rate there is deducted.
+    on, on_zeros, on_nearby = parts[6:]
+    all_on, all_on_zeros = counted[6:8].sum(dim=2)[..., None]
+    late_rate = (all_on_zeros - on_zeros - 1).clamp(min=0) / (all_on - on + 1)
+    late_rate = late_rate.masked_fill(is_fitted[:, None], 0.0)  # a fitted input does not say which units were on
+    expected = 1 + 2 * (on_nearby + 1) * share + late_rate * on
+    clash = (on_zeros - expected).clamp(min=0) / (on + 1)
 
     def allow_before(tail: Tensor) -> Tensor:
         """If a row can be a part, so can all rows before it, which have fewer zeros against them.

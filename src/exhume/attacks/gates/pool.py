@@ -18,8 +18,8 @@ from exhume.attacks.gates.zeros import count_evidence, find_zeros
 POOL_SIZE = 8
 """Rows that are kept in the pool, per dimension of the row space, besides its basis."""
 FURTHER_STEPS = 6
-"""Number of steps by which rows are polished further. In the demo's faces, a row that is off by 0.3 % of two others
-gains 12 zeros by them, and has all 458."""
+"""Number of steps by which rows are polished further. In the demo's faces, they add 12 zeros to a row that
+contained 0.3 % of two others, which completes its 458."""
 INDEPENDENT_NOISE = 3.0
 """Least part of a row that heavier rows do not span, in standard deviations of the noise of an entry."""
 LEAST_BEYOND = 0.1

@@ -31,7 +31,7 @@ def fit_families(
     """Fit the span of rows that may be mixed with each other to the zeros that they share, where that is more precise.
 
     Returns:
-        The rows, and the families whose span was fitted.
+        The rows, and the families by whose spans other inputs are bounded; none where that is no more precise.
     """
     if len(rows) < problem.rank:
         return rows, []
@@ -59,8 +59,8 @@ def fit_spans(problem: RowProblem, rows: Float[Tensor, "row rank"], families: Fa
         columns = problem.rows[:, zeros[family].all(dim=0)]
         gram = columns @ columns.T
         gram = gram + 1e-13 * gram.diagonal().mean() * torch.eye(len(gram)).to(gram)
-        factor, is_singular = torch.linalg.cholesky_ex(gram)
-        if bool(is_singular):
+        factor, failure = torch.linalg.cholesky_ex(gram)
+        if int(failure):  # too few common zeros
             continue
         span = torch.linalg.qr(rows[family].T).Q
         for _ in range(4):  # inverse iterations
@@ -127,9 +127,8 @@ def _bound_errors(
         for row in members:
             # What a true row has at its zeros is noise; more than that may be entries that are not zero.
             scatter = torch.maximum(noise[row], (rows[row] @ columns).square().mean().sqrt())
-            shares = (scatter * tilts / constants).square()[:, None]
-            moved = effects[row] - inputs * constants[row]
-            moved[members] = 0  # the read-out of an input does not use its own row
-            variance += shares * moved.square()
+            shares = scatter * tilts / constants
+            shares[members] = 0  # the read-out of an input does not use the rows of its own set
+            variance += (shares[:, None] * (effects[row] - inputs * constants[row])).square()
     largest: Tensor = variance.amax(dim=1).sqrt()
     return problem.certificate.noise_tail * largest + problem.unexplained * amplification

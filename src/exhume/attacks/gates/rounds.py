@@ -37,7 +37,7 @@ from exhume.attacks.gates.zeros import count_evidence, find_zeros
 BY_SILENCE, BY_EXPLAINING, BY_TOGETHER, BY_SQUARES = 0, 1, 2, 3
 """The ways to make rows; the third needs a complete set, the last an optimiser that sums squares of gradients."""
 COMPLETE_PATIENCE = 2
-"""Number of rounds without anything better after which a complete set is left as it is: each way once."""
+"""Number of rounds without anything better after which a complete set without guesses is left as it is."""
 BETTER = 1.0
 """By how much a choice of rows must fit better than the one before for the search to go on, in zeros."""
 FRUITFUL = 0.1
@@ -284,7 +284,8 @@ class RowSearch:
     def _choose_again(self, guesses: Tensor) -> None:
         """Choose the rows that fit together best, among the pool and guesses, which chance may explain.
 
-        From the present rows and from the heaviest ones. Only what is new since the last choice can improve either.
+        Exchanges start from the present rows and from the heaviest ones. The present rows were compared with all but
+        the new candidates before; the whole pool is tried again only after one of these has improved them.
         """
         problem = self.problem
         new = torch.cat([self.pool[~self._is_judged(self.pool)], guesses])
@@ -334,6 +335,10 @@ class RowSearch:
         """Continue from a packed state."""
         for name, value in values.items():
             setattr(self, name, value)
-        for name in ("found", "trusted", "pool", "judged", "weights"):
+        for name in ("found", "trusted", "pool", "weights"):
             setattr(self, name, tensors[name].to(self.problem.rows))
+        # Checkpoints of earlier versions lack this, and their scores are on another scale.
+        self.judged = tensors.get("judged", self.found[:0]).to(self.problem.rows)
+        if self.is_complete:
+            self.score = max(joint_score(self.problem, self.found), -sys.float_info.max)
         self.generator.set_state(tensors["generator"])

@@ -69,7 +69,7 @@ class SearchRules:
     """Cosine above which rough rows are the same."""
     same_cosine: Share = 1 - 1e-9
     """Cosine above which polished rows are the same; a smaller one where noise moves rows further. With 1 - 1e-6, a
-    mixture with 2 % of two other rows hides the true row of one of the demo's faces."""
+    mixture with 2 % of two nearly parallel rows hides the true row of one of the demo's faces."""
     largest_contradiction: Share = 0.15
     """Largest fraction of a row's zeros that its own fitted input may contradict. The difference of two rows with a
     constant ratio on shared units is sparser than both, but no input is off where it is zero."""
