@@ -30,8 +30,9 @@ LIKE_OTHERS = 0.25
 nothing to do with the row. Measured: 0.11 where a pair is hidden, 0.4 to 2.6 elsewhere, with false alarms from 0.09."""
 UNLIKELY = 0.05
 """Probability of firing below which an entry in an optimiser's state may be a trace of another row, and probability of
-as many such entries below which it is one. In 24 small networks with near-duplicates trained by Adam, 0.02 leaves a
-false certificate and 0.05 none."""
+as many such entries below which it is one. Chosen among 0.02, 0.05 and 0.2, when one
+such entry was enough for suspicion: in 24 small networks with near-duplicates trained by Adam, 0.02 left a false
+certificate and the others none."""
 
 
 class Doubt(StrEnum):
