@@ -23,6 +23,7 @@ from exhume.attacks.gates.exchange import exchange_rows, joint_score, read_codes
 from exhume.attacks.gates.families import rows_in_families
 from exhume.attacks.gates.fit import fit_codes, orient_codes
 from exhume.attacks.gates.mixing import may_contain
+from exhume.attacks.gates.peeling import can_peel, peel
 from exhume.attacks.gates.planes import scan_planes
 from exhume.attacks.gates.pool import add_to_pool, heaviest_basis
 from exhume.attacks.gates.problem import RowProblem
@@ -173,6 +174,11 @@ class RowSearch:
     def _rows_by_silence(self) -> Tensor:
         """Find rows from the units that inputs most certainly left off; the inputs are columns and random ones."""
         problem = self.problem
+        if self.rounds == 0 and can_peel(problem):
+            peeled = peel(problem)
+            self.tried += len(peeled)
+            if len(peeled):
+                return peeled
         if self.by_values:
             seeds = column_seeds(problem, self.trusted if len(self.trusted) < problem.rank else None)
             count = self._count(0)
