@@ -265,14 +265,17 @@ def decompose(change: Float[Tensor, "value unit"], least_noise: float = 0.0) -> 
 def _widest_gap(parts: Decomposition, tolerance: float) -> int | None:
     """Return the rank at the widest gap that ends in the noise; None without one.
 
-    A gap between two signals tells nothing about their number: a few directions that all inputs share stand out too.
+    A gap between two signals tells nothing about their number: a few directions that all inputs share stand out too. So
+    a gap that ends in independent noise counts before one that ends in what errors of float32 gradients may be.
     """
     spectrum, above = parts.spectrum, parts.above_noise
     following = spectrum[1 : above + 1].clamp(min=torch.finfo(torch.float64).tiny)
-    limit = max(tolerance * parts.edge, ARITHMETIC * float(spectrum[0]))
-    ratios = torch.where(following <= limit, spectrum[:above] / following, 0.0)
-    widest = int(ratios.argmax())
-    return widest + 1 if float(ratios[widest]) >= CLEAR_GAP else None
+    for limit, least in ((tolerance * parts.edge, LIKE_ROUNDING), (ARITHMETIC * float(spectrum[0]), CLEAR_GAP)):
+        ratios = torch.where(following <= max(limit, tolerance * parts.edge), spectrum[:above] / following, 0.0)
+        widest = int(ratios.argmax())
+        if float(ratios[widest]) >= least:
+            return widest + 1
+    return None
 
 
 def _tolerance(noise: float, layer: FirstLayer) -> float:

@@ -19,6 +19,9 @@ from exhume.clues.subspace import CLEAR_GAP, LIKE_ROUNDING, InputSubspace, noise
 
 CERTIFICATE_RULES, SEARCH_RULES = CertificateRules(), SearchRules()
 """The defaults, under which all measurements were made."""
+ARITHMETIC = 1e-11
+"""Least noise in an entry of a normalised row: what float64 leaves of a row that is found from a Gram matrix. It matters
+for gradients that were computed in float64."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +141,7 @@ class RowProblem:
         """Return the standard deviation of the noise in an entry of each normalised row."""
         length = rows if self.forms is None else rows @ self.rows  # sums of squares add units to orthonormal rows
         amplified: Tensor = (rows / self.strengths).norm(dim=1) / length.norm(dim=1)
-        return amplified * (self.noise * math.sqrt(self.units))
+        return (amplified * (self.noise * math.sqrt(self.units))).clamp(min=ARITHMETIC)
 
     def orient(self, inputs: Float[Tensor, "candidate value"]) -> Float[Tensor, "candidate value"]:
         """Choose the sign that makes the constant last value positive; without a bias the sign is unknown."""
