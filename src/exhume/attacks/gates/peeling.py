@@ -11,6 +11,7 @@ every unit gives two sums, one over the inputs that turn it on and one over the 
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -77,12 +78,13 @@ def can_peel(problem: RowProblem) -> bool:
     return problem.gates_are_exact and problem.has_bias
 
 
-def peel(problem: RowProblem) -> Float[Tensor, "found rank"]:
+def peel(problem: RowProblem, tick: Callable[[], None] = lambda: None) -> Float[Tensor, "found rank"]:
     """Return the rows of all inputs that sums show alone, at first or after others were subtracted."""
     every = _pose_sums(problem)
     sums, found = every, SingleInputs(every.codes[:0], every.error[:0], every.codes[:0])
     tried = torch.zeros_like(sums.error)
     while len(found.rows) < problem.rank:
+        tick()
         size = sums.left.norm(dim=0)
         is_new = ((size - tried).abs() > CHANGED * size) & _may_show_inputs(problem, sums)
         tried = torch.where(is_new, size, tried)
@@ -179,29 +181,27 @@ def _keep_single_inputs(
 def _subtract(problem: RowProblem, sums: Sums, inputs: SingleInputs) -> Sums:
     """Return what inputs leave of all sums.
 
-    With the inputs ``C`` and their rows ``U``, this is ``(I − CᵀU S⁻¹)`` times the sums, and so is its noise. The error
-    of an input matters in the directions of missing inputs alone, since it was separated from the others.
+    With the inputs ``C`` and their rows ``U``, this is ``(I − CᵀU S⁻¹)`` times the sums, and so is its noise. It lies in
+    the span of the missing inputs, whatever the errors of the inputs are.
     """
     scale = 1 / (inputs.rows / problem.strengths * inputs.codes).sum(dim=1, keepdim=True)
     effects = _effects(problem, sums, inputs, scale)
     projector = inputs.codes.T @ (scale * inputs.rows / problem.strengths)
     amplified = float((torch.eye(problem.rank).to(projector) - projector).norm()) / math.sqrt(problem.rank)
-    share = 1 - len(inputs.rows) / problem.rank
-    variance = (amplified * sums.error).square() + share * inputs.precision.square() @ effects.square()
-    return replace(sums, left=sums.left - inputs.codes.T @ effects, error=variance.sqrt())
+    return replace(sums, left=sums.left - inputs.codes.T @ effects, error=max(amplified, 1.0) * sums.error)
 
 
 def _effects(
     problem: RowProblem, sums: Sums, inputs: SingleInputs, scale: Float[Tensor, "input 1"]
 ) -> Float[Tensor, "input sum"]:
     """Return how much of each input is in each sum."""
-    on = (inputs.codes @ problem.gates[0].T > 0).to(inputs.rows)
-    effects = scale * (inputs.rows @ problem.rows) * on
+    effects = scale * (inputs.rows @ problem.rows)
     if len(sums.error) == effects.shape[1]:
         return effects
     # One coefficient per output explains the effects on units that are on, and what those would be that are off.
     readout = problem.readout
     assert readout is not None
+    on = (inputs.codes @ problem.gates[0].T > 0).to(effects)
     known = on * problem.informative
     grams = weighted_gram(readout, known)
     ridge = 1e-12 * grams.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None, None] * torch.eye(len(readout)).to(grams)

@@ -128,12 +128,15 @@ class RowSearch:
 
     def run_round(self) -> None:
         """Make rows in the way that found most when it was last used, and choose again among all."""
+        if self.rounds == 0 and can_peel(self.problem) and self._peel():
+            return
         way = max(self._ways(), key=lambda which: (self.gains[which], -self.used[which]))
         before, trusted, score = len(self.found), len(self.trusted), self.score
         rows = (self._rows_by_silence, self._rows_by_explaining, self._rows_together, self._rows_by_squares)[way]()
         self._add(rows)
         was_complete = self.is_complete
-        self._add(scan_planes(self.problem, self.found if was_complete else heaviest_basis(self.problem, self.pool)))
+        if not can_peel(self.problem):  # exact gates leave no mixtures
+            self._add(scan_planes(self.problem, self.found if was_complete else heaviest_basis(self.problem, self.pool)))
         if was_complete and way != BY_SQUARES:
             self._add(self._rows_in_families())
         if not was_complete:
@@ -150,6 +153,19 @@ class RowSearch:
             self.gains[:] = [0, 0, UNTRIED, 0]  # what an incomplete set gained says nothing about a complete one
         self.idle = 0 if gain or self.score > score + BETTER else self.idle + 1
         self.rounds += 1
+
+    def _peel(self) -> bool:
+        """Take the rows that single units show; return whether these are all."""
+        rows = peel(self.problem, self.tick)
+        self.tried += len(rows)
+        if len(rows) < self.problem.rank:
+            self._add(rows)
+            self.found = self.trusted = heaviest_basis(self.problem, self.pool)
+            return False
+        self.found = self.trusted = self.pool = self.judged = polish(self.problem, rows)
+        self.weights = count_evidence(self.problem, self.found)
+        self.rounds, self.is_settled = 1, True
+        return True
 
     def _extend(self) -> None:
         """Take the heaviest rows of the pool, and guess the missing ones where they are few."""
@@ -174,11 +190,6 @@ class RowSearch:
     def _rows_by_silence(self) -> Tensor:
         """Find rows from the units that inputs most certainly left off; the inputs are columns and random ones."""
         problem = self.problem
-        if self.rounds == 0 and can_peel(problem):
-            peeled = peel(problem)
-            self.tried += len(peeled)
-            if len(peeled):
-                return peeled
         if self.by_values:
             seeds = column_seeds(problem, self.trusted if len(self.trusted) < problem.rank else None)
             count = self._count(0)
