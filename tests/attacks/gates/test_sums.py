@@ -50,7 +50,7 @@ def sums_of(rows, inputs, weight=0.5):
 def doubts_of(problem, rows, inputs, rate=RATE):
     nothing = Certificate(doubts=[Doubt.NONE] * len(rows), errors=torch.zeros(len(rows)))
     if problem.gates_are_exact and problem.has_exact_signals:
-        return doubt_values(nothing, problem, rows, inputs)[0].doubts
+        return doubt_values(nothing, problem, rows, explain_rows(problem, rows, inputs))[0].doubts
     return doubt_sums(nothing, problem, rows, inputs, rate).doubts
 
 
@@ -143,10 +143,10 @@ class TestValues:
     def test_parts_that_move_an_input_are_noticed(self):
         problem, rows, inputs = solved("gradient")
         nothing = Certificate(doubts=[Doubt.NONE] * len(rows), errors=torch.zeros(len(rows)))
-        assert bool(doubt_values(nothing, problem, rows, inputs)[1].all())
+        assert bool(doubt_values(nothing, problem, rows, explain_rows(problem, rows, inputs))[1].all())
         # With much noise nothing is noticed.
         noisy = replace(problem, noise=1e-2 * float(problem.strengths[-1]))
-        assert not bool(doubt_values(nothing, noisy, rows, inputs)[1].all())
+        assert not bool(doubt_values(nothing, noisy, rows, explain_rows(noisy, rows, inputs))[1].all())
 
     def test_an_input_of_the_same_gates_is_not_told_apart(self):
         problem, rows, inputs = solved("gradient")

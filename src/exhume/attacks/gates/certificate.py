@@ -19,7 +19,7 @@ from exhume.attacks.gates.check import CheckedRows
 from exhume.attacks.gates.mixing import CLEAN, has_decayed, may_contain
 from exhume.attacks.gates.precision import Families, input_errors
 from exhume.attacks.gates.problem import RowProblem
-from exhume.attacks.gates.sums import MISJUDGED, UNEXPLAINED, explain_rows, log_odds_one, log_p_one, measure_off_units
+from exhume.attacks.gates.sums import MISJUDGED, UNEXPLAINED, Explained, log_odds_one, log_p_one, measure_off_units
 from exhume.attacks.gates.zeros import find_zeros, zero_width
 
 TRACES = 30.0
@@ -79,6 +79,7 @@ def certify(
     scale: Float[Tensor, "row 1"] | float,
     error_rate: float,
     families: Families | None = None,
+    explained: Explained | None = None,
 ) -> Certificate:
     """Decide which inputs are proven.
 
@@ -89,6 +90,7 @@ def certify(
         scale: what inputs are multiplied by, where the layer has no bias.
         error_rate: the probability, over the whole run, of certifying anything that was not trained on.
         families: sets of rows of which only the span bounds the inputs of other rows; None: there are none.
+        explained: how well backward signals explain the rows, where values follow from inputs.
     """
     rows = checked.rows
     errors = torch.full((len(rows),), torch.inf).to(rows)
@@ -102,8 +104,8 @@ def certify(
     certificate = certificate.with_doubt(Doubt.GATES, ~checked.is_exact)
     parts = may_contain(problem, rows, codes, error_rate, is_strict=True)
     certificate = certificate.with_doubt(Doubt.SUM, ~are_clean(problem, rows))
-    if problem.gates_are_exact and problem.has_exact_signals:
-        certificate, is_noticed = doubt_values(certificate, problem, rows, checked.inputs * scale)
+    if explained is not None:
+        certificate, is_noticed = doubt_values(certificate, problem, rows, explained)
         is_mixed = (parts & ~is_noticed).any(dim=0)
     else:
         certificate = doubt_sums(certificate, problem, rows, checked.inputs * scale, error_rate)
@@ -117,7 +119,7 @@ def certify(
 
 
 def doubt_values(
-    certificate: Certificate, problem: RowProblem, rows: Float[Tensor, "rank rank"], inputs: Float[Tensor, "row value"]
+    certificate: Certificate, problem: RowProblem, rows: Float[Tensor, "rank rank"], explained: Explained
 ) -> tuple[Certificate, Bool[Tensor, "row row"]]:
     """Add the doubt that a row is a sum of rows in one gradient, where its values decide.
 
@@ -126,7 +128,6 @@ def doubt_values(
         than the precision. A part of row ``k`` moves the input of the part by as much of the input of ``k``, times
         the ratio of their effects.
     """
-    explained = explain_rows(problem, rows, inputs)
     noise = 3 * problem.noise_width(rows)
     certificate = certificate.with_doubt(Doubt.SUM, ~(explained.unexplained <= noise.clamp(min=UNEXPLAINED)))
     effects = torch.linalg.inv(rows).norm(dim=0) * rows.norm(dim=1)

@@ -24,6 +24,7 @@ from exhume.attacks.gates.separation import separate
 from exhume.attacks.gates.shared_part import SAME_INPUT, SEPARATED, add_candidates
 from exhume.attacks.gates.significance import log_p_generic
 from exhume.attacks.gates.squares import SUMS_TO_SEARCH, add_squares
+from exhume.attacks.gates.sums import explain_rows
 from exhume.clues.clues import clues_of
 from exhume.clues.first_layer import backward_signals
 from exhume.clues.frozen_statistics import computes_as_released
@@ -151,12 +152,15 @@ class GateCertificate(Attack):
         inputs = checked.inputs[:, : subspace.layer.input_size]
         problem = in_units_of_features(problem, subspace.layer, inputs)
         rules = problem.certificate
-        # Neither may be an accident: the zeros of the row, and that the input read out for it predicts them.
-        log_p = torch.maximum(checked.log_p, log_p_generic(problem, rows))
-        log_p = (log_p + math.log(tried)).clamp(max=0.0)
+        # Neither may be an accident: the zeros or values of the row, and that the input read out for it predicts zeros.
         scale, is_scaled = (1.0, True) if problem.has_bias else fit_scale(view, inputs, rules)
         inputs = inputs * scale
-        certificate = certify(problem, checked, log_p, scale, self.error_rate, families)
+        by_row, explained = log_p_generic(problem, rows), None
+        if problem.has_known_values and checked.is_complete:
+            explained = explain_rows(problem, rows, checked.inputs * scale)
+            by_row = torch.minimum(by_row, explained.log_p) + math.log(2)  # two tests for the same row
+        log_p = (torch.maximum(checked.log_p, by_row) + math.log(tried)).clamp(max=0.0)
+        certificate = certify(problem, checked, log_p, scale, self.error_rate, families, explained)
         certificate = certificate.with_doubt(Doubt.RANGE, ~(is_inside_range(view, inputs, rules) & is_scaled))
         certificate = doubt_features(certificate, view, subspace.layer, inputs, rules)
         certified = certificate.is_certified

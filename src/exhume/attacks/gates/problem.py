@@ -20,7 +20,7 @@ from exhume.clues.subspace import CLEAR_GAP, LIKE_ROUNDING, InputSubspace, noise
 CERTIFICATE_RULES, SEARCH_RULES = CertificateRules(), SearchRules()
 """The defaults, under which all measurements were made."""
 ARITHMETIC = 1e-11
-"""Least noise in an entry of a normalised row: what float64 leaves of a row that is found from a Gram matrix. It matters
+"""Least noise in an entry of a normalised row: what float64 leaves of a row that is found from a Gram matrix. Relevant
 for gradients that were computed in float64."""
 
 
@@ -77,6 +77,11 @@ class RowProblem:
         return self.informative if self.current is None else self.informative * self.current
 
     @property
+    def has_known_values(self) -> bool:
+        """Whether the values of a row follow from its input, up to one number per output."""
+        return self.gates_are_exact and self.has_exact_signals
+
+    @property
     def silent(self) -> Float[Tensor, " unit"]:
         """1 for a unit that is off on all inputs, which says where inputs lie and nothing about rows."""
         return 1 - self.informative
@@ -89,7 +94,7 @@ class RowProblem:
     @cached_property
     def readout(self) -> Float[Tensor, "output unit"] | None:
         """The output weights of the units in one gradient below a linear output layer; None elsewhere."""
-        is_known = self.gates_are_exact and self.has_exact_signals and self.blocks == 1
+        is_known = self.has_known_values and self.blocks == 1
         return read_out_linearly(self.signals[-1], len(self.after), self.after) if is_known else None
 
     @property

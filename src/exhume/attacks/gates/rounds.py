@@ -136,7 +136,9 @@ class RowSearch:
         self._add(rows)
         was_complete = self.is_complete
         if not can_peel(self.problem):  # exact gates leave no mixtures
-            self._add(scan_planes(self.problem, self.found if was_complete else heaviest_basis(self.problem, self.pool)))
+            self._add(
+                scan_planes(self.problem, self.found if was_complete else heaviest_basis(self.problem, self.pool))
+            )
         if was_complete and way != BY_SQUARES:
             self._add(self._rows_in_families())
         if not was_complete:

@@ -22,6 +22,7 @@ from torch import Tensor
 from exhume.attacks.gates.firing import REACH, ROUNDING, UNFORESEEN, firing_distance
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.zeros import zero_width
+from exhume.core.chance import bound_log_tail, log_choices
 
 UNEXPLAINED = 1e-3
 """Largest part of the row of one input that backward signals leave unexplained, beside noise. Measured in gradients of
@@ -44,25 +45,52 @@ class Explained:
     separation: Float[Tensor, " row"]
     """The least part that these signals leave unexplained of any combination of the other rows. What is mixed into a
     row without being noticed is at most what is unexplained of it, divided by this."""
+    log_p: Float[Tensor, " row"]
+    """Bound on the log probability that signals explain as many units of a generic vector of the row space."""
 
 
 def explain_rows(problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: Float[Tensor, "row value"]) -> Explained:
     """Explain each row by the backward signals at its input, in one gradient or several at known weights.
 
-    Units whose gates rounding may turn are left out.
+    Units whose gates rounding may turn are left out. A vector of the row space and one coefficient per output can be
+    chosen so that as many units are explained as there are free numbers. Each further unit is a coincidence.
     """
     every = problem.normalise(rows) * problem.informative / problem.units**0.5
+    width = zero_width(problem, rows)[:, 0]
+    counts = torch.zeros(3, len(rows), dtype=torch.float64)  # explained units, units, and numbers that can be chosen
     margins = (inputs @ problem.before.T).nan_to_num()
     least = ROUNDING * inputs.norm(dim=1, keepdim=True) * problem.before.norm(dim=1)
     unexplained, separation = rows.new_full((2, len(rows)), torch.inf)
     for row in inputs.isfinite().all(dim=1).nonzero()[:, 0].tolist():
         is_sure = margins[row].abs() > least[row]
-        rest = _remove_signals(problem, every * is_sure, problem.signals[0](margins[row : row + 1])[0] * is_sure)
+        signals = problem.signals[0](margins[row : row + 1])[0]
+        rest = _remove_signals(problem, every * is_sure, signals * is_sure)
         unexplained[row] = rest[row].norm()
+        counted = is_sure & problem.informative.bool()
+        fits = (rest[row].abs() * problem.units**0.5 <= width[row]) & counted
+        counts[:, row] = torch.tensor([fits.sum(), counted.sum(), problem.rank - 1 + problem.blocks * len(signals)])
         others = torch.cat([rest[:row], rest[row + 1 :]])
         if len(others):
             separation[row] = torch.linalg.eigvalsh(others @ others.T)[0].clamp(min=0).sqrt()
-    return Explained(unexplained=unexplained, separation=separation)
+    return Explained(unexplained=unexplained, separation=separation, log_p=_log_p_explained(*counts, width))
+
+
+def _log_p_explained(
+    explained: Float[Tensor, " row"],
+    units: Float[Tensor, " row"],
+    free: Float[Tensor, " row"],
+    width: Float[Tensor, " row"],
+) -> Float[Tensor, " row"]:
+    """Bound the log probability of so many explained units, by the union bound over those that can be forced.
+
+    An entry of a generic vector is as small as the width of a zero with a probability of at least one in all units.
+    """
+    units, free = units.clamp(min=1), torch.minimum(free, units)
+    chance = torch.erf(width.double().cpu() / 2**0.5).maximum(1 / units).clamp(max=1 - 1e-9)
+    beyond, others = (explained - free).clamp(min=0), (units - free).clamp(min=1)
+    tail = torch.as_tensor(bound_log_tail(beyond.numpy(), others.numpy(), chance.numpy()))
+    choices = torch.tensor([log_choices(int(n), int(k)) for n, k in zip(units, free, strict=True)])
+    return (tail + choices).clamp(max=0.0)
 
 
 def _remove_signals(
