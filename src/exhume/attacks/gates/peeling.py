@@ -121,8 +121,9 @@ def _pose_sums(problem: RowProblem) -> Sums:
         return sums
     # The first direction of the changes is that of the mean input.
     mean = problem.basis[-1, 0].sign() * gates[:, 0] / gates.norm(dim=1).clamp(min=1e-300)
-    chosen = mean.topk(min(MOSTLY_ON * len(readout), len(mean))).indices
-    matrix, _ = fit_robustly(readout[:, chosen], changes[:, chosen], changes[:, chosen].norm(dim=0).clamp(min=1e-300))
+    most = min(MOSTLY_ON * len(readout), problem.units)
+    chosen = mean.masked_fill(~problem.informative.bool(), -torch.inf).topk(most).indices
+    matrix, _ = fit_robustly(readout[:, chosen], changes[:, chosen], changes[:, chosen].norm(dim=0))
     is_shared = (changes - matrix @ readout).norm(dim=0) < VISIBLE * error
     if int(is_shared.sum()) < 2 * len(readout):
         return sums
