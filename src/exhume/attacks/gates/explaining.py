@@ -27,7 +27,10 @@ from exhume.inversion.through_trunk import trunk_of
 from exhume.records import AttackerView
 
 EXPLAINING = WeightDifference(steps=250, oversampling=2.0, features="midpoint", learning_rate=0.1)
-"""The attack that explains the evidence. Its steps double whenever it led to few new rows."""
+"""The attack that explains the evidence."""
+GROWTH = 4
+"""Factor by which its steps grow whenever it led to few new rows. After AdamW on 100 images of MNIST, 250 steps lead to 2
+rows and 1 000 steps to 50."""
 
 
 def explanations(
@@ -61,7 +64,7 @@ def explanations(
             read = inputs.flatten(1) if layer.reads_input else trunk_of(view, layer.name, layer.evidence.after)(inputs)
         else:
             assert own is not None, "without a view of the layer and a warm start there is nothing to ask"
-            attack = replace(EXPLAINING, steps=EXPLAINING.steps * 2**asked)
+            attack = replace(EXPLAINING, steps=EXPLAINING.steps * GROWTH**asked)
             if can_continue:
                 read = attack.explain_rest(own, subspace.without(rows), quiet).double()
             else:

@@ -22,7 +22,7 @@ from torch import Tensor
 from exhume.attacks.gates.exchange import exchange_rows, joint_score, read_codes
 from exhume.attacks.gates.families import rows_in_families
 from exhume.attacks.gates.fit import fit_codes, orient_codes
-from exhume.attacks.gates.mixing import may_contain
+from exhume.attacks.gates.mixing import has_decayed, may_contain
 from exhume.attacks.gates.peeling import can_peel, peel
 from exhume.attacks.gates.planes import scan_planes
 from exhume.attacks.gates.pool import add_to_pool, heaviest_basis
@@ -43,8 +43,8 @@ BETTER = 1.0
 """By how much a choice of rows must fit better than the one before for the search to go on, in zeros."""
 FRUITFUL = 0.1
 """Least fraction of the missing rows that inputs that explain the evidence must lead to, or the next take longer."""
-MOST_ASKED = 5
-"""Number of times that such inputs may lead to fewer rows; each time doubles the cost of the next."""
+MOST_ASKED = 3
+"""Number of times that such inputs may lead to fewer rows; each time the next cost four times as much."""
 SURELY_GUESSED, MOST_GUESSED = 2, 5
 """Number of missing rows up to which they are guessed: at once, and when rounds find nothing new. A wrong guess spoils
 the inputs of all rows."""
@@ -103,6 +103,8 @@ class RowSearch:
             self.gains[BY_EXPLAINING] = 0
         if self.problem.forms is not None:  # squares tell so much more that other ways wait until they find nothing
             self.gains[BY_SILENCE] = self.gains[BY_EXPLAINING] = 0
+        elif has_decayed(self.problem) and self.explain is not None:  # its gates say little about long ago
+            self.gains[BY_SILENCE] = 0
 
     @property
     def is_complete(self) -> bool:
