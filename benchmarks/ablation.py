@@ -1,10 +1,11 @@
-"""Attack the same networks with one strategy of the search switched off at a time: what does each add?
+"""Attack the same networks with one strategy of the search, or several, switched off: what does each add?
 
 A strategy is switched off by replacing functions of :mod:`exhume.attacks.gates.rounds`; a name that is no longer there
 is an error. Prints one row per attack and a table of networks by strategies (exact / certified / seconds, summed over
 seeds), and writes ``ablation.json``.
 
     PYTHONPATH=src python benchmarks/ablation.py --data-dir DIR --out DIR [--seeds 2] [--at-once 16] [--seconds 60]
+    PYTHONPATH=src python benchmarks/ablation.py --data-dir DIR --without nothing,planes,planes+families
 """
 
 import argparse
@@ -63,6 +64,8 @@ STRATEGIES: dict[str, dict[str, Callable[..., Any]]] = {
     "nothing": {},
     "column seeds": {"column_seeds": random_codes},
     "random starts": {"draw_starts": changes_of_units},
+    "random sets": {"rows_through_units": no_rows},
+    "peeling": {"RowSearch._peel": do_nothing},
     "silent units": {"RowSearch._rows_by_silence": no_rows_of_search},
     "explaining": {"RowSearch._rows_by_explaining": no_rows_of_search},
     "fitting again": {"RowSearch._fit_again": same_rows},
@@ -79,12 +82,17 @@ A search needs inputs to start from, so columns and random starts replace each o
 
 @contextlib.contextmanager
 def switched_off(strategy: str) -> Iterator[None]:
-    """Run without a strategy; an AttributeError where the search no longer has a function that is to be replaced."""
+    """Run without a strategy, or several joined by "+".
+
+    Raises:
+        AttributeError: where the search no longer has a function that is to be replaced.
+    """
     with contextlib.ExitStack() as stack:
-        for path, stand_in in STRATEGIES[strategy].items():
-            *owners, name = path.split(".")
-            owner = functools.reduce(getattr, owners, rounds)
-            stack.enter_context(patch.object(owner, name, stand_in))
+        for each in strategy.split("+"):
+            for path, stand_in in STRATEGIES[each].items():
+                *owners, name = path.split(".")
+                owner = functools.reduce(getattr, owners, rounds)
+                stack.enter_context(patch.object(owner, name, stand_in))
         yield
 
 
@@ -152,11 +160,12 @@ def measure(
 
 def summarise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return one line per victim: exact / certified / seconds for each strategy that was off, summed over seeds."""
-    lines, measured = [], {row["case"]["without"] for row in rows}
+    lines, measured = [], dict.fromkeys(row["case"]["without"] for row in rows)
+    order = [*filter(measured.__contains__, STRATEGIES), *(without for without in measured if "+" in without)]
     for victim in dict.fromkeys(row["case"]["victim"] for row in rows):
         mine = [row for row in rows if row["case"]["victim"] == victim]
         cells = {}
-        for without in filter(measured.__contains__, STRATEGIES):
+        for without in order:
             group = [row for row in mine if row["case"]["without"] == without]
             sums = [sum(row[name] for row in group) for name in ("exact", "certified", "seconds")]
             failed = sum("exception" in row for row in group)

@@ -201,6 +201,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--cells", default=",".join(make_cells()))
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--seconds", type=float, help="time limit per victim")
+    parser.add_argument("--size", type=int, help="batch size, in place of that of the cell")
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -208,7 +209,7 @@ def main(arguments: list[str] | None = None) -> None:
     for cell in options.cells.split(","):
         for seed in map(int, options.seeds.split(",")):
             limits = {"data_dir": options.data_dir, "seconds": options.seconds, "device": options.device}
-            rows.append(measure(cell, seed, **limits))
+            rows.append(measure(cell, seed, size=options.size, **limits))
             print("| " + " | ".join(str(value) for value in rows[-1].values()) + " |", flush=True)
             summary = {"torch": torch.__version__, "threads": torch.get_num_threads(), "rows": rows}
             (options.out / "gradients.json").write_text(json.dumps(summary, indent=1) + "\n")
