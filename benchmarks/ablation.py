@@ -5,7 +5,7 @@ is an error. Prints one row per attack and a table of networks by strategies (ex
 seeds), and writes ``ablation.json``.
 
     PYTHONPATH=src python benchmarks/ablation.py --data-dir DIR --out DIR [--seeds 2] [--at-once 16] [--seconds 60]
-    PYTHONPATH=src python benchmarks/ablation.py --data-dir DIR --without nothing,planes,planes+families
+    PYTHONPATH=src python benchmarks/ablation.py --data-dir DIR --without nothing,families,families+guessing
 """
 
 import argparse
@@ -69,7 +69,6 @@ STRATEGIES: dict[str, dict[str, Callable[..., Any]]] = {
     "silent units": {"RowSearch._rows_by_silence": no_rows_of_search},
     "explaining": {"RowSearch._rows_by_explaining": no_rows_of_search},
     "fitting again": {"RowSearch._fit_again": same_rows},
-    "planes": {"scan_planes": no_rows},
     "families": {"rows_in_families": no_rows},
     "joint exchange": {"exchange_rows": same_rows},
     "guessing": {"RowSearch._guess_missing": do_nothing},

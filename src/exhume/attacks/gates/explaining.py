@@ -29,8 +29,8 @@ from exhume.records import AttackerView
 EXPLAINING = WeightDifference(steps=250, oversampling=2.0, features="midpoint", learning_rate=0.1)
 """The attack that explains the evidence."""
 GROWTH = 4
-"""Factor by which its steps grow whenever it led to few new rows. After AdamW on 100 images of MNIST, 250 steps lead to 2
-rows and 1 000 steps to 50."""
+"""Factor by which its steps grow whenever it led to few new rows. After AdamW on 100 images of MNIST, 250 steps lead to
+2 rows and 1 000 steps to 50."""
 
 
 def explanations(

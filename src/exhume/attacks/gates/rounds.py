@@ -24,7 +24,6 @@ from exhume.attacks.gates.families import rows_in_families
 from exhume.attacks.gates.fit import fit_codes, orient_codes
 from exhume.attacks.gates.mixing import has_decayed, may_contain
 from exhume.attacks.gates.peeling import can_peel, peel
-from exhume.attacks.gates.planes import scan_planes
 from exhume.attacks.gates.pool import add_to_pool, heaviest_basis
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.readout import missing_directions
@@ -137,10 +136,6 @@ class RowSearch:
         rows = (self._rows_by_silence, self._rows_by_explaining, self._rows_together, self._rows_by_squares)[way]()
         self._add(rows)
         was_complete = self.is_complete
-        if not can_peel(self.problem):  # exact gates leave no mixtures
-            self._add(
-                scan_planes(self.problem, self.found if was_complete else heaviest_basis(self.problem, self.pool))
-            )
         if was_complete and way != BY_SQUARES:
             self._add(self._rows_in_families())
         if not was_complete:
@@ -162,7 +157,7 @@ class RowSearch:
         """Take the rows that single units show; return whether these are all."""
         rows = peel(self.problem, self.tick)
         self.tried += len(rows)
-        if len(rows) < self.problem.rank:
+        if len(rows) != self.problem.rank:  # more of them where the rank does not show weak inputs
             self._add(rows)
             self.found = self.trusted = heaviest_basis(self.problem, self.pool)
             return False

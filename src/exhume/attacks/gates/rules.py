@@ -83,8 +83,6 @@ class SearchRules:
     independence: Share = 1e-2
     """Least part of a row that heavier rows do not span."""
 
-    # Pairs of rows and sets of units
-    partners: PositiveInt = 8
-    """Number of rows in whose planes a row is searched."""
+    # Sets of units
     unit_sets: PositiveInt = 400
     """Largest number of random sets of units, each of which determines a row, per input."""
