@@ -113,8 +113,9 @@ def certify(
         is_mixed = parts.any(dim=0) | parts.any(dim=1)
     certificate = certificate.with_doubt(Doubt.NEAR_DUPLICATE, is_mixed)
     certificate = certificate.with_doubt(Doubt.HIDDEN, may_hide(problem, rows))
-    if has_decayed(problem):
-        certificate = certificate.with_doubt(Doubt.HIDDEN, may_leave_traces(problem, rows, checked.inputs * scale))
+    if explained is None:
+        suspects = may_leave_traces(problem, rows, checked.inputs * scale, parts, error_rate)
+        certificate = certificate.with_doubt(Doubt.HIDDEN, suspects)
     return certificate.with_doubt(Doubt.NOISE, ~(errors <= problem.certificate.precision))
 
 
@@ -170,26 +171,56 @@ def are_clean(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Bool[Tens
 
 
 def may_leave_traces(
-    problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: Float[Tensor, "row value"]
+    problem: RowProblem,
+    rows: Float[Tensor, "row rank"],
+    inputs: Float[Tensor, "row value"],
+    parts: Bool[Tensor, "row row"],
+    error_rate: float,
 ) -> Bool[Tensor, " row"]:
     """Return which rows may have left traces in others, at units that these should not have fired.
 
-    If one of two nearly equal inputs lies on the line to a third one, the pair is read as its average, and the row of
-    the third has traces of theirs: entries at units that the third leaves off and both of the pair turn on. Used for an
-    optimiser's state, whose zeros need not scatter as noise does (:func:`are_clean`).
+    The row of the average of two nearly equal inputs has the zeros of one input. But all rows together span what all
+    inputs span, so the difference of the two is in some other row: it has entries at units that its own input leaves
+    off and the two turn on. In a training or a round, every row with more of them than one input can have (Poisson
+    tail) casts doubt on all rows that are nonzero at more of these units than it should have fired, unless rows that it
+    may contain (``parts``) explain all of them. In an optimiser's state, where the law of firing is less sure, few such
+    entries suffice, and the suspects are nonzero at all of them.
     """
     units = measure_off_units(problem, rows, inputs)
     is_nonzero = problem.normalise(rows).abs() > zero_width(problem, rows)
     is_unlikely = units.is_off & (units.firing < UNLIKELY)
-    strange = is_unlikely & is_nonzero
-    expected = (units.firing * is_unlikely).sum(dim=1).cpu().numpy()
-    has_many = poisson.sf(strange.sum(dim=1).cpu().numpy() - 1, expected) < UNLIKELY
-    suspects = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)
-    for row in has_many.nonzero()[0].tolist():
-        covers = is_nonzero[:, strange[row]].all(dim=1)
-        covers[row] = False
-        suspects |= covers
-    return suspects
+    strange = (is_unlikely & is_nonzero).to(rows)
+    expected = units.firing * is_unlikely
+    if has_decayed(problem):
+        has_many = poisson.sf(strange.sum(dim=1).cpu().numpy() - 1, expected.sum(dim=1).cpu().numpy()) < UNLIKELY
+        is_suspect = strange @ (~is_nonzero).to(rows).T == 0
+    else:
+        limit = math.log(error_rate / len(rows))
+        has_many = (log_p_one(units, MISJUDGED) < limit).numpy()
+        shared, usual = (counts @ is_nonzero.to(rows).T for counts in (strange, MISJUDGED * expected))
+        tail = poisson.logsf(shared.cpu().numpy() - 1, usual.clamp(min=1e-300).cpu().numpy())
+        is_suspect = torch.as_tensor(tail < limit, device=rows.device)
+        is_sound = ~torch.as_tensor(has_many, device=rows.device)
+        for row in has_many.nonzero()[0].tolist():
+            has_many[row] = not _explain_traces(problem, rows, row, parts[row] & is_sound, strange[row].bool())
+    is_suspect = is_suspect & torch.as_tensor(has_many, device=rows.device)[:, None]
+    return is_suspect.fill_diagonal_(False).any(dim=0)
+
+
+def _explain_traces(
+    problem: RowProblem,
+    rows: Float[Tensor, "row rank"],
+    row: int,
+    others: Bool[Tensor, " row"],
+    units: Bool[Tensor, " unit"],
+) -> bool:
+    """Return whether a few other rows explain the entries of a row at some units, which are more than these rows."""
+    if not 0 < int(others.sum()) < int(units.sum()):
+        return False
+    entries, width = problem.normalise(rows)[:, units], zero_width(problem, rows)[:, 0]
+    solved = torch.linalg.lstsq(entries[others].T, entries[row][:, None], driver="gelsd").solution[:, 0]
+    left = (entries[row] - solved @ entries[others]).abs().max()
+    return bool(left <= width[row] + (solved.abs() * width[others]).sum())
 
 
 def may_hide(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Bool[Tensor, " row"]:
