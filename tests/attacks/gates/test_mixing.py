@@ -73,6 +73,14 @@ class TestMayContain:
         assert not bool(contained[1:].any())
 
     @pytest.mark.parametrize("seed", range(3))
+    def test_the_row_of_no_input_may_contain_any_other(self, seed):
+        # With the difference of two rows in place of one of them, the other has the right row and the wrong input.
+        problem, rows, _ = made_problem(is_ratio_shared=True, seed=seed)
+        wrong = rows.clone()
+        wrong[0] = shared_difference(problem, rows)
+        assert bool(find_parts(problem, wrong)[0, 1:].all())
+
+    @pytest.mark.parametrize("seed", range(3))
     def test_zeros_of_a_row_that_no_input_explains_clear_nothing(self, seed):
         # The sum and the difference of two rows span what both span, and the difference is zero where both fire. The
         # constants of two nearly equal inputs cancel in it, so that the input read out for it may be anything.
