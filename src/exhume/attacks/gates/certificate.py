@@ -21,6 +21,7 @@ from exhume.attacks.gates.precision import Families, input_errors
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.sums import MISJUDGED, UNEXPLAINED, Explained, log_odds_one, log_p_one, measure_off_units
 from exhume.attacks.gates.zeros import find_zeros, zero_width
+from exhume.core.least_squares import solve_least_squares
 
 TRACES = 30.0
 """Largest part of a row that backward signals leave unexplained, relative to noise, at which nothing else is in it;
@@ -218,7 +219,7 @@ def _explain_traces(
     if not 0 < int(others.sum()) < int(units.sum()):
         return False
     entries, width = problem.normalise(rows)[:, units], zero_width(problem, rows)[:, 0]
-    solved = torch.linalg.lstsq(entries[others].T, entries[row][:, None], driver="gelsd").solution[:, 0]
+    solved = solve_least_squares(entries[others].T, entries[row][:, None])[:, 0]
     left = (entries[row] - solved @ entries[others]).abs().max()
     return bool(left <= width[row] + (solved.abs() * width[others]).sum())
 

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from exhume.attacks.gates.participants import FIRM, POWER, Columns
+from exhume.core.least_squares import solve_least_squares
 
 ROUNDS = 15
 """Largest number of rounds that add inputs."""
@@ -85,7 +86,7 @@ def _fit(
     for _ in range(REFINEMENTS):
         effects, left = _fit_effects(columns, codes, left)
         weights = _weigh(left).sqrt()
-        solved = torch.linalg.lstsq((effects * weights).T, (columns.changes * weights).T, driver="gelsd").solution
+        solved = solve_least_squares((effects * weights).T, (columns.changes * weights).T)
         solved = solved / (solved @ columns.constant)[:, None]
         is_near = (solved - codes).norm(dim=1) < NEAR * codes.norm(dim=1)
         codes = torch.where(is_near[:, None], solved, codes)

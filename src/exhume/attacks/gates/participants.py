@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from exhume.core.least_squares import solve_least_squares
+
 NOISE_TAIL = 8.0
 """Standard deviations up to which an entry counts as zero."""
 FIRM = 60.0
@@ -214,8 +216,7 @@ def fit_robustly(
     """Fit ``wanted = A known`` for as many units as possible; return ``A`` and the residuals relative to ``size``."""
 
     def fit(weights: Tensor) -> Tensor:
-        solved: Tensor = torch.linalg.lstsq((known * weights).T, (wanted * weights).T, driver="gelsd").solution
-        return solved.T
+        return solve_least_squares((known * weights).T, (wanted * weights).T).T
 
     matrix = fit(1 / size)
     residuals = (wanted - matrix @ known).norm(dim=0) / size

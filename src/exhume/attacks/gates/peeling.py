@@ -25,6 +25,7 @@ from exhume.attacks.gates.participants import fit_robustly
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.rows import are_same, towards_lowest
 from exhume.core.devices import numbers_at_once
+from exhume.core.least_squares import solve_least_squares
 
 VISIBLE = 20.0
 """Size of what is left of a sum, relative to its error, from which on it may show an input."""
@@ -127,7 +128,7 @@ def _pose_sums(problem: RowProblem) -> Sums:
     is_shared = (changes - matrix @ readout).norm(dim=0) < VISIBLE * error
     if int(is_shared.sum()) < 2 * len(readout):
         return sums
-    matrix = torch.linalg.lstsq(readout[:, is_shared].T, changes[:, is_shared].T, driver="gelsd").solution.T
+    matrix = solve_least_squares(readout[:, is_shared].T, changes[:, is_shared].T).T
     others = matrix @ readout - changes
     return Sums(torch.cat([changes, others], dim=1), torch.cat([error, 2 * error]), torch.cat([gates, -gates]))
 
@@ -139,7 +140,8 @@ def _may_show_inputs(problem: RowProblem, sums: Sums) -> Bool[Tensor, " sum"]:
     codes = (sums.left / constants).T
     takes_part = (sums.gates * codes).sum(dim=1) > 0
     is_inside = torch.ones_like(takes_part) if problem.box is None else (codes @ problem.box.T > 0).all(dim=1)
-    return is_visible & takes_part & is_inside
+    may: Tensor = is_visible & takes_part & is_inside
+    return may
 
 
 def _read_inputs(problem: RowProblem, sums: Sums, chosen: Bool[Tensor, " sum"]) -> SingleInputs:
@@ -161,7 +163,8 @@ def _certainly_off(
     """Return the units that inputs leave off, however their error and rounding move them."""
     gates, deviations = problem.gates[0], problem.certificate.zero_width
     reach = deviations * precision + ROUNDING * codes.norm(dim=1)
-    return (codes @ gates.T < -reach[:, None] * gates.norm(dim=1)) & problem.informative.bool()
+    is_off: Tensor = codes @ gates.T < -reach[:, None] * gates.norm(dim=1)
+    return is_off & problem.informative.bool()
 
 
 def _keep_single_inputs(problem: RowProblem, inputs: SingleInputs, found: Float[Tensor, "row rank"]) -> SingleInputs:

@@ -22,6 +22,7 @@ from exhume.attacks.gates.column_fit import add_inputs
 from exhume.attacks.gates.participants import NOISE_TAIL, Columns, as_inputs, fit_robustly, peel
 from exhume.clues.first_layer import Signals
 from exhume.clues.subspace import InputSubspace, decompose
+from exhume.core.least_squares import solve_least_squares
 from exhume.records import Reconstruction
 
 SEPARATED = "it was separated from the part that all inputs share, which proves nothing"
@@ -153,14 +154,14 @@ def _fit_shared_part(
         fits = is_live & ((moved - shared @ every).norm(dim=0) < limit)
         if int(fits.sum()) < 2 * len(every):
             break
-        shared = torch.linalg.lstsq(every[:, fits].T, moved[:, fits].T, driver="gelsd").solution.T
+        shared = solve_least_squares(every[:, fits].T, moved[:, fits].T).T
     return shared, fits
 
 
 def _centre(limits: Float[Tensor, "limit rank"]) -> Float[Tensor, " rank"]:
     """Return a point well inside all limits, as the inputs are: most of them lie on its side of other units."""
     wanted = torch.ones(len(limits), 1).to(limits)
-    point: Tensor = torch.linalg.lstsq(limits, wanted, driver="gelsd").solution[:, 0]
+    point = solve_least_squares(limits, wanted)[:, 0]
     for _ in range(300):
         margins = limits @ point
         size = margins.abs().mean()

@@ -72,19 +72,19 @@ def explain_rows(problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: F
         others = torch.cat([rest[:row], rest[row + 1 :]])
         if len(others):
             separation[row] = torch.linalg.eigvalsh(others @ others.T)[0].clamp(min=0).sqrt()
-    return Explained(unexplained=unexplained, separation=separation, log_p=_log_p_explained(*counts, width))
+    return Explained(unexplained=unexplained, separation=separation, log_p=_log_p_explained(counts, width))
 
 
-def _log_p_explained(
-    explained: Float[Tensor, " row"],
-    units: Float[Tensor, " row"],
-    free: Float[Tensor, " row"],
-    width: Float[Tensor, " row"],
-) -> Float[Tensor, " row"]:
+def _log_p_explained(counts: Float[Tensor, "3 row"], width: Float[Tensor, " row"]) -> Float[Tensor, " row"]:
     """Bound the log probability of so many explained units, by the union bound over those that can be forced.
 
     An entry of a generic vector is as small as the width of a zero with a probability of at least one in all units.
+
+    Args:
+        counts: for each row the number of explained units, of all units, and of numbers that can be chosen.
+        width: the width of a zero.
     """
+    explained, units, free = counts
     units, free = units.clamp(min=1), torch.minimum(free, units)
     chance = torch.erf(width.double().cpu() / 2**0.5).maximum(1 / units).clamp(max=1 - 1e-9)
     beyond, others = (explained - free).clamp(min=0), (units - free).clamp(min=1)
