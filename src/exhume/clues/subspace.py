@@ -20,6 +20,8 @@ from exhume.core.errors import Refusal
 
 CLEAR_GAP = 3.0
 """Ratio of neighbouring singular values from which there is a gap between them; noise alone does not reach it."""
+WIDE_GAP = 10.0
+"""Ratio of neighbouring singular values from which a gap that ends in independent noise gives the rank at once."""
 LIKE_NOISE = 3.0
 """Largest singular value beyond the gap, relative to the edge of independent noise, that still looks like noise; the
 signals of tables go on at 4 and more."""
@@ -270,7 +272,7 @@ def _widest_gap(parts: Decomposition, tolerance: float) -> int | None:
     """
     spectrum, above = parts.spectrum, parts.above_noise
     following = spectrum[1 : above + 1].clamp(min=torch.finfo(torch.float64).tiny)
-    for limit, least in ((tolerance * parts.edge, LIKE_ROUNDING), (ARITHMETIC * float(spectrum[0]), CLEAR_GAP)):
+    for limit, least in ((tolerance * parts.edge, WIDE_GAP), (ARITHMETIC * float(spectrum[0]), CLEAR_GAP)):
         ratios = torch.where(following <= max(limit, tolerance * parts.edge), spectrum[:above] / following, 0.0)
         widest = int(ratios.argmax())
         if float(ratios[widest]) >= least:

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from exhume.attacks import GateCertificate
-from exhume.attacks.gates.peeling import SingleInputs, _pose_sums, _separate, _subtract, can_peel, peel
+from exhume.attacks.gates.peeling import SingleInputs, _pose_sums, _separate, _subtract, can_peel, peel_rows
 from exhume.models.mlp import MLP
 from exhume.records import AttackerView
 from tests.attacks.gates.evidence_victims import gradient_view, state_view
@@ -59,7 +59,7 @@ def count_true(found, rows) -> int:
 )
 def test_every_peeled_row_is_that_of_one_input(above):
     problem, rows, _ = solved(network(*above))
-    found = peel(problem)
+    found, _ = peel_rows(problem)
     assert len(found) >= SIZE // 2
     assert count_true(found, rows) == len(found)
     cosines = (found @ found.T).abs().fill_diagonal_(0)
@@ -68,7 +68,7 @@ def test_every_peeled_row_is_that_of_one_input(above):
 
 def test_weak_inputs_are_found_beside_strong_ones():
     problem, rows, _ = solved(weights=torch.logspace(0, -3, SIZE))
-    found = peel(problem)
+    found, _ = peel_rows(problem)
     assert count_true(found, rows) == len(found) >= SIZE // 2
 
 
@@ -113,14 +113,14 @@ def test_what_is_left_lies_in_the_span_of_missing_inputs():
 def test_gates_of_other_units_give_no_rows():
     problem, *_ = solved()
     order = torch.randperm(len(problem.before), generator=torch.Generator().manual_seed(0))
-    assert len(peel(replace(problem, before=problem.before[order], after=problem.after[order]))) == 0
+    assert len(peel_rows(replace(problem, before=problem.before[order], after=problem.after[order]))[0]) == 0
 
 
 def test_a_dense_random_matrix_gives_no_rows():
     problem, *_ = solved()
     noise = torch.randn(problem.rows.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     dense = torch.linalg.qr((noise * problem.informative).T).Q.T
-    assert len(peel(replace(problem, rows=dense))) == 0
+    assert len(peel_rows(replace(problem, rows=dense))[0]) == 0
 
 
 def test_peeling_needs_exact_gates_and_a_bias():

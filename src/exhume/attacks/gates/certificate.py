@@ -182,10 +182,10 @@ def may_leave_traces(
 
     The row of the average of two nearly equal inputs has the zeros of one input. But all rows together span what all
     inputs span, so the difference of the two is in some other row: it has entries at units that its own input leaves
-    off and the two turn on. In a training or a round, every row with more of them than one input can have (Poisson
-    tail) casts doubt on all rows that are nonzero at more of these units than it should have fired, unless rows that it
-    may contain (``parts``) explain all of them. In an optimiser's state, where the law of firing is less sure, few such
-    entries suffice, and the suspects are nonzero at all of them.
+    off and the two turn on. In a training or a round, every row that fired more units than one input can (Poisson
+    tail, at twice the expected rate) casts doubt on all rows that are nonzero at more of these units than it should
+    have fired, unless rows that it may contain (``parts``) explain all of them. In an optimiser's state, where the law
+    of firing is less sure, few such entries suffice, and the suspects are nonzero at all of them.
     """
     units = measure_off_units(problem, rows, inputs)
     is_nonzero = problem.normalise(rows).abs() > zero_width(problem, rows)
@@ -215,8 +215,8 @@ def _explain_traces(
     others: Bool[Tensor, " row"],
     units: Bool[Tensor, " unit"],
 ) -> bool:
-    """Return whether a few other rows explain the entries of a row at some units, which are more than these rows."""
-    if not 0 < int(others.sum()) < int(units.sum()):
+    """Return whether other rows explain the entries of a row at some units, at least twice as many as these rows."""
+    if not 0 < 2 * int(others.sum()) <= int(units.sum()):
         return False
     entries, width = problem.normalise(rows)[:, units], zero_width(problem, rows)[:, 0]
     solved = solve_least_squares(entries[others].T, entries[row][:, None])[:, 0]

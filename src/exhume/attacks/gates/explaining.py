@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from exhume.attacks.attack import Attack
-from exhume.attacks.gates.rounds import Explain, Tick
+from exhume.attacks.gates.rounds import GROWTH, Explain, Tick
 from exhume.attacks.weight_difference import WeightDifference
 from exhume.clues.subspace import InputSubspace
 from exhume.clues.tail import tail_view
@@ -28,9 +28,6 @@ from exhume.records import AttackerView
 
 EXPLAINING = WeightDifference(steps=250, oversampling=2.0, features="midpoint", learning_rate=0.1)
 """The attack that explains the evidence."""
-GROWTH = 4
-"""Factor by which its steps grow whenever it led to few new rows. After AdamW on 100 images of MNIST, 250 steps lead to
-2 rows and 1 000 steps to 50."""
 
 
 def explanations(

@@ -220,7 +220,7 @@ def fit_robustly(
 
     matrix = fit(1 / size)
     residuals = (wanted - matrix @ known).norm(dim=0) / size
-    width = residuals.median()
+    width = residuals.median().clamp(min=1e-12)
     for _ in range(100):
         matrix = fit((residuals.square() + width**2) ** (POWER / 4 - 0.5) / size)
         residuals = (wanted - matrix @ known).norm(dim=0) / size

@@ -23,7 +23,7 @@ from exhume.attacks.gates.exchange import exchange_rows, joint_score, read_codes
 from exhume.attacks.gates.families import rows_in_families
 from exhume.attacks.gates.fit import fit_codes, orient_codes
 from exhume.attacks.gates.mixing import has_decayed, may_contain
-from exhume.attacks.gates.peeling import can_peel, peel
+from exhume.attacks.gates.peeling import can_peel, peel_rows
 from exhume.attacks.gates.pool import add_to_pool, heaviest_basis
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.readout import missing_directions
@@ -43,7 +43,10 @@ BETTER = 1.0
 FRUITFUL = 0.1
 """Least fraction of the missing rows that inputs that explain the evidence must lead to, or the next take longer."""
 MOST_ASKED = 3
-"""Number of times that such inputs may lead to fewer rows; each time the next cost four times as much."""
+"""Number of times that such inputs may lead to fewer rows; each time makes the next ones cost more."""
+GROWTH = 4
+"""Factor by which the steps to such inputs grow then. After AdamW on 100 images of MNIST, 250 steps lead to 2 rows and
+1 000 steps to 50."""
 SURELY_GUESSED, MOST_GUESSED = 2, 5
 """Number of missing rows up to which they are guessed: at once, and when rounds find nothing new. A wrong guess spoils
 the inputs of all rows."""
@@ -145,7 +148,7 @@ class RowSearch:
         self.trusted = self.found[self._unmixed(self.found)]
         self.is_settled = len(self.trusted) == self.problem.rank
         gain = max(len(self.found) - before, 0) + max(len(self.trusted) - trusted, 0)
-        cost = 2**self.asked if way == BY_EXPLAINING else 1
+        cost = GROWTH**self.asked if way == BY_EXPLAINING else 1
         self.asked += way == BY_EXPLAINING and gain < FRUITFUL * (self.problem.rank - before)
         self.gains[way], self.used[way] = gain // cost, self.rounds + 1
         if self.is_complete and not was_complete:
@@ -155,9 +158,10 @@ class RowSearch:
 
     def _peel(self) -> bool:
         """Take the rows that single units show; return whether these are all."""
-        rows = peel(self.problem, self.tick)
-        self.tried += len(rows)
-        if len(rows) != self.problem.rank:  # more of them where the rank does not show weak inputs
+        rows, tested = peel_rows(self.problem, self.tick)
+        self.tried += tested
+        # There are more of them where the rank does not show weak inputs.
+        if not len(rows) == len(heaviest_basis(self.problem, rows)) == self.problem.rank:
             self._add(rows)
             self.found = self.trusted = heaviest_basis(self.problem, self.pool)
             return False

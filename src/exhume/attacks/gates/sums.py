@@ -57,7 +57,7 @@ def explain_rows(problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: F
     """
     every = problem.normalise(rows) * problem.informative / problem.units**0.5
     width = zero_width(problem, rows)[:, 0]
-    counts = torch.zeros(3, len(rows), dtype=torch.float64)  # explained units, units, and numbers that can be chosen
+    counts = torch.zeros(4, len(rows), dtype=torch.float64)  # of each row, as described below
     margins = (inputs @ problem.before.T).nan_to_num()
     least = ROUNDING * inputs.norm(dim=1, keepdim=True) * problem.before.norm(dim=1)
     unexplained, separation = rows.new_full((2, len(rows)), torch.inf)
@@ -67,26 +67,30 @@ def explain_rows(problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: F
         rest = _remove_signals(problem, every * is_sure, signals * is_sure)
         unexplained[row] = rest[row].norm()
         counted = is_sure & problem.informative.bool()
-        fits = (rest[row].abs() * problem.units**0.5 <= width[row]) & counted
-        counts[:, row] = torch.tensor([fits.sum(), counted.sum(), problem.rank - 1 + problem.blocks * len(signals)])
+        size, free = rest[row].abs() * problem.units**0.5, problem.rank - 1 + problem.blocks * len(signals)
+        near = (size > width[row]) & (size <= 2 * width[row]) & counted
+        fits = (size <= width[row]) & counted
+        counts[:, row] = torch.tensor([fits.sum(), counted.sum(), free, near.sum()])
         others = torch.cat([rest[:row], rest[row + 1 :]])
         if len(others):
             separation[row] = torch.linalg.eigvalsh(others @ others.T)[0].clamp(min=0).sqrt()
     return Explained(unexplained=unexplained, separation=separation, log_p=_log_p_explained(counts, width))
 
 
-def _log_p_explained(counts: Float[Tensor, "3 row"], width: Float[Tensor, " row"]) -> Float[Tensor, " row"]:
+def _log_p_explained(counts: Float[Tensor, "4 row"], width: Float[Tensor, " row"]) -> Float[Tensor, " row"]:
     """Bound the log probability of so many explained units, by the union bound over those that can be forced.
 
-    An entry of a generic vector is as small as the width of a zero with a probability of at least one in all units.
+    The chance that an entry lies within the width of a zero is the larger of that of a normal variable and of the
+    density that is measured just above, with one entry added.
 
     Args:
-        counts: for each row the number of explained units, of all units, and of numbers that can be chosen.
+        counts: for each row the number of explained units, of all units, of numbers that can be chosen, and of units
+            in a band above the zeros that is as wide as they are.
         width: the width of a zero.
     """
-    explained, units, free = counts
+    explained, units, free, near = counts
     units, free = units.clamp(min=1), torch.minimum(free, units)
-    chance = torch.erf(width.double().cpu() / 2**0.5).maximum(1 / units).clamp(max=1 - 1e-9)
+    chance = torch.erf(width.double().cpu() / 2**0.5).maximum((near + 1) / units).clamp(max=1 - 1e-9)
     beyond, others = (explained - free).clamp(min=0), (units - free).clamp(min=1)
     tail = torch.as_tensor(bound_log_tail(beyond.numpy(), others.numpy(), chance.numpy()))
     choices = torch.tensor([log_choices(int(n), int(k)) for n, k in zip(units, free, strict=True)])
