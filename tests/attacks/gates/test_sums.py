@@ -23,7 +23,7 @@ from exhume.attacks.gates.sums import (
 )
 from exhume.models.mlp import MLP
 from tests.attacks.gates.evidence_victims import gradient_view, state_view
-from tests.attacks.gates.victims import draw, problem_of, solved_problem, true_rows, with_constant
+from tests.attacks.gates.victims import draw, problem_of, random_rows, solved_problem, true_rows, with_constant
 
 RATE = 1e-3
 KINDS = ("gradient", "training", "buffer")
@@ -264,3 +264,9 @@ class TestGates:
         problem, rows, inputs = solved("training")
         assert isinstance(problem, RowProblem)
         assert doubts_of(problem, rows[:1], inputs[:1]) == [Doubt.NONE]
+
+
+def test_signals_explain_more_units_of_a_true_row_than_of_a_generic_vector():
+    problem, rows, inputs = solved("gradient")
+    assert float(explain_rows(problem, rows, inputs).log_p.max()) < -30
+    assert float(explain_rows(problem, random_rows(problem, len(rows)), inputs).log_p.min()) == 0.0

@@ -56,7 +56,7 @@ def explain_rows(problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: F
     chosen so that as many units are explained as there are free numbers. Each further unit is a coincidence.
     """
     every = problem.normalise(rows) * problem.informative / problem.units**0.5
-    width = zero_width(problem, rows)[:, 0]
+    width, deviations = zero_width(problem, rows)[:, 0], problem.certificate.zero_width
     counts = torch.zeros(4, len(rows), dtype=torch.float64)  # of each row, as described below
     margins = (inputs @ problem.before.T).nan_to_num()
     least = ROUNDING * inputs.norm(dim=1, keepdim=True) * problem.before.norm(dim=1)
@@ -67,10 +67,12 @@ def explain_rows(problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: F
         rest = _remove_signals(problem, every * is_sure, signals * is_sure)
         unexplained[row] = rest[row].norm()
         counted = is_sure & problem.informative.bool()
-        size, free = rest[row].abs() * problem.units**0.5, problem.rank - 1 + problem.blocks * len(signals)
-        near = (size > width[row]) & (size <= 2 * width[row]) & counted
-        fits = (size <= width[row]) & counted
-        counts[:, row] = torch.tensor([fits.sum(), counted.sum(), free, near.sum()])
+        size, free = rest[row][counted].abs() * problem.units**0.5, problem.rank - 1 + problem.blocks * len(signals)
+        if len(size):  # entries that are on are noisier than zeros, so their own scatter counts
+            scatter = size.median() / 0.6745
+            width[row] = torch.minimum((deviations * scatter).maximum(width[row]), width[row].clamp(min=UNEXPLAINED))
+        fits, near = size <= width[row], (size > width[row]) & (size <= 2 * width[row])
+        counts[:, row] = torch.tensor([fits.sum(), len(size), free, near.sum()])
         others = torch.cat([rest[:row], rest[row + 1 :]])
         if len(others):
             separation[row] = torch.linalg.eigvalsh(others @ others.T)[0].clamp(min=0).sqrt()
