@@ -85,8 +85,8 @@ def test_inputs_outside_their_range_score_less():
     problem, rows, inputs = solved_problem()
     codes = inputs @ problem.basis
     inside = codes.mean(dim=0, keepdim=True)
-    for box, cost in ((inside, 0), (-inside, len(rows)), ((-inside).repeat(100, 1), MOST_OUTSIDE * len(rows))):
-        lost = joint_score(problem, rows) - joint_score(replace(problem, box=box), rows)
+    for side, bounds, cost in ((inside, 2, 0), (-inside, 2, 2 * len(rows)), (-inside, 100, MOST_OUTSIDE * len(rows))):
+        lost = joint_score(problem, rows) - joint_score(replace(problem, ends=side.repeat(bounds, 1)), rows)
         assert lost == pytest.approx(cost)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from exhume.attacks.gates.input_range import fit_scale, is_inside_range, range_directions
+from exhume.attacks.gates.input_range import fit_scale, is_inside_range, range_ends
 from exhume.attacks.gates.rules import CertificateRules
 from exhume.models.mlp import MLP
 from exhume.records import AttackerView
@@ -50,11 +50,13 @@ def test_directions_tell_inside_from_outside_as_the_values_do(view):
     basis = torch.linalg.qr(torch.randn(7, 7, generator=generator, dtype=torch.float64)).Q
     inputs = 0.5 + 0.4 * torch.randn(200, 6, generator=generator, dtype=torch.float64)
     carried = torch.cat([inputs, torch.ones(200, 1, dtype=torch.float64)], dim=1)
-    is_inside = (3.0 * carried @ basis @ range_directions(view, basis, RULES).T > 0).all(dim=1)
+    distances = 3.0 * carried @ basis @ range_ends(view, basis).T
+    is_inside = (distances > -3.0 * RULES.range_slack).all(dim=1)
+    torch.testing.assert_close(distances[:, :6] + distances[:, 6:], torch.full((200, 6), 3.0, dtype=torch.float64))
     assert torch.equal(is_inside, is_inside_range(view, inputs, RULES))
     assert 0 < int(is_inside.sum()) < 200
 
 
 def test_an_unknown_range_or_a_layer_without_a_constant_has_no_directions(view):
-    assert range_directions(replace(view, bounds=None), torch.eye(7, dtype=torch.float64), RULES) is None
-    assert range_directions(view, torch.eye(6, dtype=torch.float64), RULES) is None
+    assert range_ends(replace(view, bounds=None), torch.eye(7, dtype=torch.float64)) is None
+    assert range_ends(view, torch.eye(6, dtype=torch.float64)) is None

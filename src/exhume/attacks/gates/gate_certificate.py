@@ -1,6 +1,7 @@
 """Exact, certified recovery of training inputs from the weight change of the first layer."""
 
 import math
+from dataclasses import replace
 from typing import Annotated
 
 import torch
@@ -14,10 +15,11 @@ from exhume.attacks.gates.check import check_rows
 from exhume.attacks.gates.compression import compress_values
 from exhume.attacks.gates.explaining import explanations
 from exhume.attacks.gates.features import doubt_features, in_units_of_features
-from exhume.attacks.gates.input_range import fit_scale, is_inside_range, range_directions
+from exhume.attacks.gates.input_range import fit_scale, is_inside_range, range_ends
 from exhume.attacks.gates.mixing import has_decayed
 from exhume.attacks.gates.precision import fit_families
-from exhume.attacks.gates.problem import CERTIFICATE_RULES, RowProblem, pose_problem
+from exhume.attacks.gates.problem import RowProblem, pose_problem
+from exhume.attacks.gates.readout import divide_by_constant
 from exhume.attacks.gates.rounds import RowSearch
 from exhume.attacks.gates.rows import polish
 from exhume.attacks.gates.separation import separate
@@ -25,6 +27,7 @@ from exhume.attacks.gates.shared_part import SAME_INPUT, SEPARATED, add_candidat
 from exhume.attacks.gates.significance import log_p_generic
 from exhume.attacks.gates.squares import SUMS_TO_SEARCH, add_squares
 from exhume.attacks.gates.sums import explain_rows
+from exhume.attacks.levels import prove_by_levels
 from exhume.clues.clues import clues_of
 from exhume.clues.first_layer import backward_signals
 from exhume.clues.frozen_statistics import computes_as_released
@@ -82,7 +85,7 @@ class GateCertificate(Attack):
             subspace,
             signals,
             has_exact_signals=is_same_in_training(view.model, view.input_shape),
-            box=range_directions(view, subspace.basis, CERTIFICATE_RULES) if subspace.layer.reads_input else None,
+            ends=range_ends(view, subspace.basis) if subspace.layer.reads_input else None,
         )
         compressed, columns = compress_values(problem)
         squares = read_unit_squares(subspace)
@@ -118,17 +121,22 @@ class GateCertificate(Attack):
                     saved.save(*before)
                 if not (isinstance(stop, OutOfTime) and stop.wraps_up):
                     raise
-                search.unpack(*before)
+                search.unpack(*before, keep_inputs=True)
                 break
             if saved is not None and saved.is_due():
                 saved.save(*search.pack())
         context.progress("recover", len(search.found), problem.rank, "certify")
         found = self._result(view, subspace, problem, search)
-        if int(found.certified.sum()) < problem.rank:
+        if int(found.certified.sum()) < problem.rank and not search.inputs.are_all:
             separated = separate(view, subspace, problem) if separated is None else separated
             found = add_candidates(found.cpu(), _unknown(separated, found), SEPARATED)
         if subspace.layer.reads_input:
-            return found
+            if not problem.has_bias:  # an input of any other scale lies on levels as well
+                return found
+            inputs = divide_by_constant(problem, search.inputs.codes @ problem.basis.T)[:, : view.input_size]
+            found = _merge(found.cpu(), view.to_pixels(inputs.float()).cpu())
+            tried = search.inputs.tried + len(found)
+            return prove_by_levels(view, found, self.error_rate / 2, problem.rank - 1, tried, search.inputs.grids)
         guess = 1e-3 if problem.gates_are_exact else 1e-2
         return invert_features(
             view,
@@ -145,7 +153,9 @@ class GateCertificate(Attack):
         self, view: AttackerView, subspace: InputSubspace, problem: RowProblem, search: RowSearch
     ) -> Reconstruction:
         # The zeros of a chosen row may still scatter more than noise. In a state, entries of any size are no noise.
-        rows = search.found if has_decayed(problem) else polish(problem, search.found)
+        # Rows that follow from proven inputs may have too few zeros to be fitted to them.
+        is_final = has_decayed(problem) or search.inputs.are_all
+        rows = search.found if is_final else polish(problem, search.found)
         rows, families = fit_families(problem, rows, self.error_rate)
         tried = max(search.tried, 1)
         checked = check_rows(problem, rows)
@@ -160,7 +170,7 @@ class GateCertificate(Attack):
             explained = explain_rows(problem, rows, checked.inputs * scale)
             by_row = torch.minimum(by_row, explained.log_p) + math.log(2)  # two tests for the same row
         log_p = (torch.maximum(checked.log_p, by_row) + math.log(tried)).clamp(max=0.0)
-        certificate = certify(problem, checked, log_p, scale, self.error_rate, families, explained)
+        certificate = certify(problem, checked, log_p, scale, self.error_rate / 2, families, explained)
         certificate = certificate.with_doubt(Doubt.RANGE, ~(is_inside_range(view, inputs, rules) & is_scaled))
         certificate = doubt_features(certificate, view, subspace.layer, inputs, rules)
         certified = certificate.is_certified
@@ -187,7 +197,21 @@ class GateCertificate(Attack):
 
 def _unknown(inputs: Float[Tensor, "input ..."], found: Reconstruction) -> Float[Tensor, "new ..."]:
     """Return the inputs that are not among the found ones."""
-    flat, known = inputs.flatten(1), found.inputs.cpu().flatten(1)
-    if len(known) == 0:
-        return inputs
-    return inputs[(torch.cdist(flat, known) > SAME_INPUT * flat.norm(dim=1, keepdim=True)).all(dim=1)]
+    return inputs[(_relative_distances(inputs, found) > SAME_INPUT).all(dim=1)]
+
+
+def _merge(found: Reconstruction, inputs: Float[Tensor, "input ..."]) -> Reconstruction:
+    """Return a reconstruction with inputs that levels prove, in place of those that are nearly the same."""
+    distances = _relative_distances(inputs, found)
+    is_near = (distances <= SAME_INPUT).any(dim=1)
+    merged = found.inputs.clone()
+    if bool(is_near.any()):
+        merged[distances[is_near].argmin(dim=1)] = inputs[is_near]
+    return add_candidates(replace(found, inputs=merged), inputs[~is_near], Doubt.MISSING_ROWS)
+
+
+def _relative_distances(inputs: Float[Tensor, "input ..."], found: Reconstruction) -> Float[Tensor, "input found"]:
+    """Return the distances of inputs from the found ones, relative to their norms."""
+    flat = inputs.flatten(1)
+    distances: Tensor = torch.cdist(flat, found.inputs.cpu().flatten(1).to(flat)) / flat.norm(dim=1, keepdim=True)
+    return distances

@@ -7,9 +7,6 @@ from torch import Tensor
 from exhume.attacks.gates.rules import CertificateRules
 from exhume.records import AttackerView
 
-VALUES = 256
-"""Largest number of values of an input by which a search judges whether it lies in the range."""
-
 
 def is_inside_range(
     view: AttackerView, inputs: Float[Tensor, "row value"], rules: CertificateRules
@@ -23,21 +20,18 @@ def is_inside_range(
     return ((inputs > low - slack) & (inputs < high + slack)).all(dim=1)
 
 
-def range_directions(
-    view: AttackerView, basis: Float[Tensor, "value rank"], rules: CertificateRules
-) -> Float[Tensor, "bound rank"] | None:
-    """Return directions whose products with an input are positive if its values lie in their range.
+def range_ends(view: AttackerView, basis: Float[Tensor, "value rank"]) -> Float[Tensor, "bound rank"] | None:
+    """Return directions whose products with an input are its distances from the ends of its range, as fractions of it.
 
-    Inputs are in coordinates of a basis whose last value is the constant of a bias, and of any positive scale. Some of
-    many values stand for all. None where the range is unknown.
+    First those of all values from the lower end, then from the upper end. Inputs are in coordinates of a basis whose
+    last value is the constant of a bias; at any other scale, the distances are multiplied by it. None where the range
+    is unknown.
     """
     box = view.model_box()
     if box is None or len(basis) != view.input_size + 1:
         return None
-    chosen = torch.linspace(0, view.input_size - 1, min(view.input_size, VALUES), device=basis.device).long()
-    low, high = (end.to(basis)[chosen][:, None] for end in box)
-    slack = rules.range_slack * (high - low)
-    return torch.cat([basis[chosen] - (low - slack) * basis[-1], (high + slack) * basis[-1] - basis[chosen]])
+    low, high = (end.to(basis)[:, None] for end in box)
+    return torch.cat([basis[:-1] - low * basis[-1], high * basis[-1] - basis[:-1]]) / (high - low).repeat(2, 1)
 
 
 def fit_scale(

@@ -23,6 +23,9 @@ ARITHMETIC = 1e-11
 """Least noise in an entry of a normalised row: what float64 leaves of a row that is found from a Gram matrix. Relevant
 for gradients that were computed in float64."""
 
+JUDGED_VALUES = 256
+"""Largest number of values of an input by which a search judges whether it lies in the range."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RowProblem:
@@ -54,8 +57,9 @@ class RowProblem:
     gates of long ago. None: all are current."""
     blocks: int = 1
     """Number of gradients, at weights of their own, whose units stand side by side."""
-    box: Float[Tensor, "bound rank"] | None = None
-    """Directions whose products with an input are positive if its values lie in their range; None: it is unknown."""
+    ends: Float[Tensor, "bound rank"] | None = None
+    """Directions whose products with an input are the distances of its values from the lower ends of their range, then
+    from the upper ends, as fractions of it; None: it is unknown."""
     signals: tuple[Signals, ...]
     """Functions from pre-activations to backward signals, at the initial and the final weights."""
     certificate: CertificateRules = CERTIFICATE_RULES
@@ -113,6 +117,18 @@ class RowProblem:
         return self.before @ self.basis, self.after @ self.basis
 
     @cached_property
+    def box(self) -> Float[Tensor, "bound rank"] | None:
+        """Directions whose products with an input are positive if its values lie in their range, with some slack.
+
+        Some of many values stand for all. None where the range is unknown.
+        """
+        if self.ends is None:
+            return None
+        values = len(self.ends) // 2
+        chosen = torch.linspace(0, values - 1, min(values, JUDGED_VALUES), device=self.ends.device).long()
+        return self.ends[torch.cat([chosen, chosen + values])] + self.certificate.range_slack * self.basis[-1]
+
+    @cached_property
     def halfspaces(self) -> Float[Tensor, "halfspace rank"]:
         """All that an input is judged by: the gates before training, those after it, and the range of values."""
         return torch.cat([*self.gates, *([] if self.box is None else [self.box])])
@@ -160,7 +176,7 @@ def pose_problem(
     signals: tuple[Signals, ...],
     *,
     has_exact_signals: bool = True,
-    box: Float[Tensor, "bound rank"] | None = None,
+    ends: Float[Tensor, "bound rank"] | None = None,
 ) -> RowProblem:
     """Set up the row problem of a subspace."""
     layer = subspace.layer
@@ -183,7 +199,7 @@ def pose_problem(
         gates_are_exact=layer.evidence.is_local and layer.evidence.kind != "optimiser state",
         has_exact_signals=has_exact_signals,
         blocks=1 + len(layer.evidence.others),
-        box=box,
+        ends=ends,
         signals=signals,
     )
 

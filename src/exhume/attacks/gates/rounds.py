@@ -22,6 +22,7 @@ from torch import Tensor
 from exhume.attacks.gates.exchange import exchange_rows, joint_score, read_codes
 from exhume.attacks.gates.families import rows_in_families
 from exhume.attacks.gates.fit import fit_codes, orient_codes
+from exhume.attacks.gates.known_inputs import KnownInputs
 from exhume.attacks.gates.mixing import has_decayed, may_contain
 from exhume.attacks.gates.peeling import can_peel, peel_rows
 from exhume.attacks.gates.pool import add_to_pool, heaviest_basis
@@ -97,6 +98,7 @@ class RowSearch:
 
     def __post_init__(self) -> None:
         self.found = self.pool = self.trusted = self.judged = self.problem.rows.new_zeros(0, self.problem.rank)
+        self.inputs = KnownInputs(problem=self.problem, error_rate=self.error_rate)
         self.weights = self.pool.new_zeros(0)
         """Zeros beyond chance of each row of the pool, less those that its input contradicts."""
         self.by_values = have_values(self.problem)
@@ -135,7 +137,7 @@ class RowSearch:
         if self.rounds == 0 and can_peel(self.problem) and self._peel():
             return
         way = max(self._ways(), key=lambda which: (self.gains[which], -self.used[which]))
-        before, trusted, score = len(self.found), len(self.trusted), self.score
+        before, trusted, score, proven = len(self.found), len(self.trusted), self.score, len(self.inputs)
         rows = (self._rows_by_silence, self._rows_by_explaining, self._rows_together, self._rows_by_squares)[way]()
         self._add(rows)
         was_complete = self.is_complete
@@ -145,9 +147,14 @@ class RowSearch:
             self._extend()
         else:
             self._choose_again(polish(self.problem, rows) if way == BY_TOGETHER and self._has_guesses() else rows[:0])
-        self.trusted = self.found[self._unmixed(self.found)]
+        if self.is_complete:
+            self.inputs.add(orient_codes(self.problem, self.found, read_codes(self.problem, self.found)))
+        if self.inputs.are_all:
+            self.found = self.trusted = self.inputs.rows
+        else:
+            self.trusted = self.found[self._unmixed(self.found)]
         self.is_settled = len(self.trusted) == self.problem.rank
-        gain = max(len(self.found) - before, 0) + max(len(self.trusted) - trusted, 0)
+        gain = max(len(self.found) - before, 0) + max(len(self.trusted) - trusted, 0) + len(self.inputs) - proven
         cost = GROWTH**self.asked if way == BY_EXPLAINING else 1
         self.asked += way == BY_EXPLAINING and gain < FRUITFUL * (self.problem.rank - before)
         self.gains[way], self.used[way] = gain // cost, self.rounds + 1
@@ -172,7 +179,7 @@ class RowSearch:
 
     def _extend(self) -> None:
         """Take the heaviest rows of the pool, and guess the missing ones where they are few."""
-        before, self.found = len(self.found), heaviest_basis(self.problem, self.pool)
+        before, self.found = len(self.found), heaviest_basis(self.problem, torch.cat([self.inputs.rows, self.pool]))
         missing = self.problem.rank - len(self.found)
         has_stalled = len(self.found) == before
         most = min(self.problem.rank // 4, MOST_GUESSED) if has_stalled and self.idle else SURELY_GUESSED
@@ -184,6 +191,7 @@ class RowSearch:
     def _known_rows(self) -> Tensor:
         """Return the rows that are not searched any more; at first all that are found, later none that may be mixed."""
         known = self.trusted if self.idle or self.is_complete else self.found
+        known = heaviest_basis(self.problem, torch.cat([self.inputs.rows, known]))
         return known if len(known) < self.problem.rank else known[:0]
 
     def _count(self, missing: int) -> int:
@@ -247,6 +255,8 @@ class RowSearch:
         assert self.explain is not None
         known = self._known_rows()
         codes = self.explain(self.asked, known, self.tick)
+        if self.inputs.touch(codes, known, self.generator, self.tick):
+            return known[:0]  # this is the quicker way
         return self._sparse(self._rows_of(codes, complement(known)))
 
     def _rows_by_squares(self) -> Tensor:
@@ -342,23 +352,33 @@ class RowSearch:
     def pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the state as JSON values and tensors."""
         names = ("tried", "idle", "rounds", "asked", "columns", "score", "is_settled", "gains", "used")
-        return {name: copy.copy(getattr(self, name)) for name in names}, {
+        values = {name: copy.copy(getattr(self, name)) for name in names} | {
+            "inputs_tried": self.inputs.tried,
+            "inputs_moved": self.inputs.have_moved,
+        }
+        return values, {
             "found": self.found,
             "trusted": self.trusted,
+            "inputs": self.inputs.codes,
+            "rows_of_inputs": self.inputs.rows,
             "pool": self.pool,
             "judged": self.judged,
             "weights": self.weights,
             "generator": self.generator.get_state(),
         }
 
-    def unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        """Continue from a packed state."""
-        for name, value in values.items():
-            setattr(self, name, value)
+    def unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor], *, keep_inputs: bool = False) -> None:
+        """Continue from a packed state; inputs that are proven by now may be kept, as their proof needs no other."""
+        for name in values.keys() - {"inputs_tried", "inputs_moved"}:
+            setattr(self, name, values[name])
         for name in ("found", "trusted", "pool", "weights"):
             setattr(self, name, tensors[name].to(self.problem.rows))
-        # Checkpoints of earlier versions lack this, and their scores are on another scale.
-        self.judged = tensors.get("judged", self.found[:0]).to(self.problem.rows)
+        # Checkpoints of earlier versions lack these, and their scores are on another scale.
+        older = {name: tensors.get(name, self.found[:0]) for name in ("judged", "inputs", "rows_of_inputs")}
+        self.judged, codes, rows = (tensor.to(self.problem.rows) for tensor in older.values())
+        if not keep_inputs:
+            self.inputs.codes, self.inputs.rows = codes, rows
+            self.inputs.tried, self.inputs.have_moved = values.get("inputs_tried", 0), values.get("inputs_moved", False)
         if self.is_complete:
             self.score = max(joint_score(self.problem, self.found), -sys.float_info.max)
         self.generator.set_state(tensors["generator"])

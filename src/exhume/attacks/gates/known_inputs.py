@@ -1,0 +1,127 @@
+"""Inputs that their levels prove while the search goes on, and what they say about rows and other inputs.
+
+For rows ``U`` and inputs ``C`` in coordinates of the singular vectors, with singular values ``S``, the products
+``U S⁻¹ Cᵀ`` are 0 for a row and the input of another, and not 0 for a row and its own input. So a row is orthogonal to
+all other known inputs, and few zeros determine what is left open. Once all inputs are known, so are all rows.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from exhume.attacks.gates.pool import heaviest_basis
+from exhume.attacks.gates.problem import RowProblem
+from exhume.attacks.gates.range_ends import codes_of, touch_range, values_of
+from exhume.attacks.gates.readout import missing_directions
+from exhume.attacks.gates.rows import complement, robust_normals
+from exhume.attacks.gates.seeds import draw_starts
+from exhume.attacks.gates.significance import log_p_zeros
+from exhume.attacks.gates.silence import rank_silence
+from exhume.attacks.levels import BYTE_GRIDS, FINE_GRIDS, find_levels
+
+INDEPENDENT = 1e-4
+"""Least part of an input that others do not span, relative to its norm; less than that is the same input again."""
+
+
+@dataclass(kw_only=True)
+class KnownInputs:
+    """The inputs that levels prove (:mod:`exhume.attacks.levels`), and the rows that these determine."""
+
+    problem: RowProblem
+    error_rate: float
+    tried: int = 0
+    """Number of inputs that were tried on levels, and so the number of rows that were tried at most."""
+    have_moved: bool = False
+    """Whether inputs were moved to the ends of their range, which limits the grids that prove anything."""
+
+    def __post_init__(self) -> None:
+        self.codes = self.rows = self.problem.rows.new_zeros(0, self.problem.rank)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def are_all(self) -> bool:
+        """Whether all inputs are known, which then determine all rows."""
+        return len(self.codes) == self.problem.rank
+
+    @property
+    def grids(self) -> Sequence[int]:
+        """The numbers of steps that are tried."""
+        return BYTE_GRIDS if self.have_moved else FINE_GRIDS
+
+    def add(self, codes: Float[Tensor, "candidate rank"]) -> None:
+        """Keep the inputs that lie on levels, in coordinates of the basis, and find their rows."""
+        problem, before = self.problem, len(self.codes)
+        if problem.ends is None or problem.rank < 2 or len(codes) == 0:
+            return
+        self.tried += len(codes)
+        levels = find_levels(values_of(problem, codes), self.error_rate, problem.rank - 1, self.tried, self.grids)
+        if levels is not None:
+            self.codes = add_independent(self.codes, codes_of(problem, levels.nearest[levels.is_proven]))
+        if len(self.codes) > before:
+            self.rows = rows_of_known(problem, self.codes, math.log(self.error_rate / self.tried))
+
+    def touch(
+        self,
+        codes: Float[Tensor, "candidate rank"],
+        rows: Float[Tensor, "row rank"],
+        generator: torch.Generator,
+        tick: Callable[[], None] = lambda: None,
+    ) -> bool:
+        """Move inputs to the ends of their range, and return whether this proves any.
+
+        Every proven input leaves fewer directions to the others, so it is done again, with random inputs beside them.
+
+        Args:
+            codes: inputs that may be nearly right.
+            rows: rows that are known in other ways.
+            generator: the source of chance.
+            tick: called between steps; may raise to stop.
+        """
+        problem, first, starts = self.problem, len(self.codes), codes
+        self.have_moved = problem.ends is not None
+        while problem.ends is not None and not self.are_all:
+            tick()
+            before = len(self.codes)
+            self.add(touch_range(problem, starts, rows))
+            if len(self.codes) == before:
+                break
+            rows = heaviest_basis(problem, torch.cat([self.rows, rows]))
+            random = draw_starts(problem, *missing_directions(problem, rows), problem.search.seeds // 2, generator)
+            starts = torch.cat([codes, random @ problem.basis])
+        return len(self.codes) > first
+
+
+def add_independent(known: Float[Tensor, "input rank"], codes: Float[Tensor, "new rank"]) -> Float[Tensor, "more rank"]:
+    """Return known inputs and the new ones that these do not span, normalised."""
+    for code in torch.nn.functional.normalize(codes):
+        span = torch.linalg.qr(known.T).Q
+        if float((code - span @ (span.T @ code)).norm()) > INDEPENDENT:
+            known = torch.cat([known, code[None]])
+    return known
+
+
+def rows_of_known(problem: RowProblem, codes: Float[Tensor, "input rank"], limit: float) -> Float[Tensor, "found rank"]:
+    """Find the rows of known inputs, in coordinates of the basis, from the units that each left off.
+
+    Returns:
+        The rows that chance explains with a log probability below ``limit``; all, if all inputs are known.
+    """
+    equations = torch.nn.functional.normalize(codes / problem.strengths)
+    own = torch.nn.functional.normalize(torch.linalg.pinv(equations).T)  # each is orthogonal to all other equations
+    if len(codes) in (0, problem.rank):
+        return own
+    left_open, score, rows = complement(equations), rank_silence(problem, codes), []
+    for direction, silence in zip(own, score, strict=True):  # one after the other, as each has other directions
+        within = torch.cat([left_open, direction[:, None]], dim=1)
+        units = silence.isfinite().nonzero()[:, 0]
+        columns = problem.directions.T[units] @ within
+        rows.append(robust_normals(problem, columns[None], units[None], within=within) @ within.T)
+    found = torch.cat(rows)
+    is_sure = log_p_zeros(problem, found, forced=problem.rank - len(codes)).to(found.device) < limit
+    return found[is_sure]

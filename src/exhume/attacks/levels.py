@@ -1,0 +1,174 @@
+"""Proofs by levels: stored images have values on an even grid, which a wrong reconstruction does not hit.
+
+A pixel of an 8-bit image is a whole number of steps of 1/255 of its range. A wrong input is a combination of true ones
+with arbitrary weights, so its values lie anywhere between two levels. If all of them are on levels, up to an error far
+smaller than a step, then the input is right, and rounding makes it exact. The proof says nothing about how an input was
+found, and needs no other input. It holds for attacks that know nothing of levels: one that rounds its results, or that
+starts from images, hits them by itself.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from exhume.core.devices import numbers_at_once
+from exhume.core.json_values import to_json_value
+from exhume.core.text import count_noun
+from exhume.records import AttackerView, Outcome, Reconstruction
+
+FINE_GRIDS = tuple(range(2, 2048))
+"""Numbers of steps that are tried for inputs that were read out; 8-bit images have 255, averages of 3 channels 765."""
+BYTE_GRIDS = (3, 5, 15, 17, 51, 85, 255)
+"""Numbers of steps that are tried for inputs that were moved to the ends of their range: those of 8-bit images, and of
+coarser ones that are stored as such. Wrong inputs of this kind solve equations in whole numbers. So their values are
+fractions with small denominators, which lie on multiples of the true number of steps; 255 has none here."""
+LEAST_DISTANCE = 1e-3
+"""Least distance from a level that counts, in half steps: no single value proves much, however exact it is. Values may
+be round for other reasons, such as a half."""
+PREVIEWED = 64
+"""Number of values per input, those farthest from the ends of the range, by which grids are refuted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Levels:
+    """The grid on which most inputs lie, and what it proves."""
+
+    steps: int
+    """Number of steps from the lowest to the highest value."""
+    is_proven: Bool[Tensor, " candidate"]
+    log_p: Float[Tensor, " candidate"]
+    """Log p-value of each input, corrected for the number of inputs and of grids."""
+    nearest: Float[Tensor, "candidate value"]
+    """The inputs, with every value on its nearest level."""
+
+
+def log_p_levels(
+    values: Float[Tensor, "candidate value"], steps: int, free: int | None = None
+) -> Float[Tensor, " candidate"]:
+    """Bound the log probability that values between 0 and 1 are as near to levels by chance.
+
+    Half the distance between two levels is 1 here. A value by chance has a distance that is uniform between 0 and 1,
+    and the probability that ``n`` of them have a sum of squares of at most ``s`` is at most the volume of a ball with
+    radius ``√s`` in the positive orthant. Values on the same level may be equal for a reason, as those of a background
+    are, so the largest distance stands for each level. The ends of the range prove nothing, and values near them
+    must be on them. A single value nearer to the middle of two levels than to one of them refutes the input.
+
+    Args:
+        values: one input per row.
+        steps: the number of steps from 0 to 1.
+        free: how many numbers a wrong input depends on, which is how many of its values may be independent; None: all.
+    """
+    scaled = values.double().nan_to_num(-1.0) * steps
+    nearest = scaled.round().clamp(0, steps)
+    distance = 2 * (scaled - nearest).abs().clamp(min=LEAST_DISTANCE / 2)
+    worst = torch.full((len(values), steps + 1), -1.0, dtype=torch.float64, device=values.device)
+    worst = worst.scatter_reduce(1, nearest.long(), distance, "amax")[:, 1:steps]
+    counts, sums = _sum_evenly(worst, free)
+    half = counts.double() / 2
+    log_p = half * (math.pi / 4 * sums.clamp(min=1e-300)).log() - torch.lgamma(half + 1)
+    return torch.where(distance.amax(dim=1) > 0.5, 0.0, log_p.clamp(max=0.0))
+
+
+def _sum_evenly(
+    worst: Float[Tensor, "candidate level"], free: int | None
+) -> tuple[Int[Tensor, " candidate"], Float[Tensor, " candidate"]]:
+    """Return how many levels count, and the sum of their squares: all that occur, or ``free`` at even places."""
+    occurs = worst >= 0
+    if free is not None:
+        count, place = occurs.sum(dim=1, keepdim=True), occurs.cumsum(dim=1)
+        is_next = (place * free).div(count.clamp(min=1), rounding_mode="floor")
+        before = ((place - 1) * free).div(count.clamp(min=1), rounding_mode="floor")
+        occurs = occurs & ((count <= free) | (is_next > before))
+    return occurs.sum(dim=1), (worst.square() * occurs).sum(dim=1)
+
+
+def find_levels(
+    values: Float[Tensor, "candidate value"],
+    error_rate: float,
+    free: int | None = None,
+    tried: int | None = None,
+    grids: Sequence[int] = FINE_GRIDS,
+) -> Levels | None:
+    """Find the coarsest even grid between 0 and 1 on which some input lies; None: there is none.
+
+    All inputs of a data set have the same levels, and a wrong input may lie on finer ones.
+
+    Args:
+        values: one input per row.
+        error_rate: the probability, over all inputs, of an input that lies on levels by chance.
+        free: as in :func:`log_p_levels`.
+        tried: number of inputs that were tried in all, by default these.
+        grids: the numbers of steps to try.
+    """
+    # Half of all values are near a level by chance; all of many are only where the grid is right.
+    inner = torch.minimum(values, 1 - values).topk(min(values.shape[1], PREVIEWED), dim=1)
+    preview = values.double().gather(1, inner.indices)[inner.values[:, 0] > 0]
+    every = torch.tensor(grids, device=values.device)
+    fits = torch.zeros(len(grids), dtype=torch.bool, device=values.device)
+    at_once = max(1, numbers_at_once(values.device) // (len(grids) * preview.shape[1]))
+    for part in torch.split(preview, at_once):
+        scaled = part[:, :, None] * every
+        fits |= ((scaled - scaled.round()).abs() <= 0.25).all(dim=1).any(dim=0)
+    correction = math.log(max(len(values), tried or 0) * len(grids))
+    for steps in every[fits].tolist():
+        log_p = (log_p_levels(values, steps, free) + correction).clamp(max=0.0)
+        if bool((log_p < math.log(error_rate)).any()):
+            nearest = ((values.double() * steps).round() / steps).clamp(0, 1)
+            return Levels(steps=steps, is_proven=log_p < math.log(error_rate), log_p=log_p, nearest=nearest.to(values))
+    return None
+
+
+def prove_by_levels(
+    view: AttackerView,
+    found: Reconstruction,
+    error_rate: float,
+    free: int | None = None,
+    tried: int | None = None,
+    grids: Sequence[int] = FINE_GRIDS,
+) -> Reconstruction:
+    """Certify the inputs of a reconstruction whose values lie on levels, and round them to these.
+
+    Args:
+        view: what the attacker holds; nothing is proven where the range of inputs is unknown.
+        found: the reconstruction, on the CPU; of an attack that neither rounds nor starts from images.
+        error_rate: the probability, over all inputs, of certifying anything that was not trained on.
+        free: how many numbers a wrong input depends on; None: as many as it has values.
+        tried: number of inputs that were tried in all; None: those of the reconstruction.
+        grids: the numbers of steps to try.
+    """
+    if view.bounds is None or len(found) == 0:
+        return found
+    low, high = view.bounds
+    values = (found.inputs.flatten(1).double() - low) / (high - low)
+    levels = find_levels(values, error_rate, free, tried, grids)
+    if levels is None:
+        return found
+    is_proven = levels.is_proven
+    rounded = (low + levels.nearest * (high - low)).reshape(found.inputs.shape).to(found.inputs)
+    shape = (-1,) + (1,) * (found.inputs.ndim - 1)
+    certified = found.certified | is_proven
+    p_values = torch.ones(len(found), dtype=torch.float64) if found.p_values is None else found.p_values
+    about = dict(found.diagnostics) | {"levels": levels.steps + 1, "on_levels": to_json_value(is_proven)}
+    for name, value in (("doubts", ""), ("error_bounds", 0.0)):
+        if name in about:
+            pairs = zip(about[name], is_proven.tolist(), strict=True)
+            about[name] = [value if proven else old for old, proven in pairs]
+    more = int((is_proven & ~found.certified).sum())
+    is_complete = int(certified.sum()) == about.get("training_size_estimate")
+    return replace(
+        found,
+        inputs=torch.where(is_proven.reshape(shape), rounded, found.inputs),
+        certified=certified,
+        confidence=torch.where(is_proven, 1.0, found.confidence),
+        p_values=torch.where(is_proven, torch.minimum(p_values, levels.log_p.exp().to(p_values)), p_values),
+        outcome=Outcome.CERTIFIED if is_complete else Outcome.PARTIAL,
+        message=f"{found.message} {count_noun(more, 'further input')} "
+        f"{'is' if more == 1 else 'are'} certified by {levels.steps + 1} even levels of the values."
+        if more
+        else found.message,
+        diagnostics=about,
+    )

@@ -1,0 +1,61 @@
+"""Inputs that levels prove: what they say about rows, and how they lead to all others."""
+
+import math
+
+import pytest
+import torch
+
+from exhume.attacks.gates.known_inputs import KnownInputs, add_independent, rows_of_known
+from exhume.attacks.levels import BYTE_GRIDS, FINE_GRIDS
+from tests.attacks.gates.dark_images import dark_images, pose, true_rows
+
+
+def test_known_inputs_are_equations_for_rows():
+    problem, codes = pose(dark_images(8))
+    products = true_rows(problem, codes) @ (codes / problem.strengths).T
+    torch.testing.assert_close(products, torch.diag(products.diagonal()), atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("known", [4, 10, 16])
+def test_the_rows_of_known_inputs_are_found(known):
+    problem, codes = pose(dark_images(16))
+    rows = rows_of_known(problem, codes[:known], math.log(1e-3))
+    assert len(rows) == known
+    cosines = (rows @ true_rows(problem, codes)[:known].T).abs()
+    assert cosines.amax(dim=1).min() > 1 - 1e-9
+
+
+def test_an_input_that_others_span_is_not_added():
+    _, codes = pose(dark_images(5))
+    known = add_independent(codes[:0], codes)
+    assert len(known) == 5
+    assert len(add_independent(known, codes + 1e-7 * codes.flip(0))) == 5
+
+
+def test_only_inputs_on_levels_are_kept():
+    problem, codes = pose(dark_images(12))
+    known = KnownInputs(problem=problem, error_rate=1e-3)
+    known.add(codes + 0.1 * codes.roll(1, 0))
+    assert len(known) == 0
+    known.add(codes)
+    assert known.are_all
+    assert known.tried == 24
+
+
+def test_a_few_good_guesses_lead_to_all_inputs():
+    problem, codes = pose(dark_images(16))
+    known = KnownInputs(problem=problem, error_rate=1e-3)
+    assert known.grids == FINE_GRIDS
+    guesses = codes[:8] + 0.1 * codes[8:]
+    assert known.touch(guesses, codes[:0], torch.Generator().manual_seed(0))
+    assert known.grids == BYTE_GRIDS
+    assert known.are_all
+
+
+def test_nothing_is_proven_about_images_off_the_levels():
+    generator = torch.Generator().manual_seed(0)
+    images = dark_images(16)
+    problem, codes = pose(images * torch.rand(images.shape, generator=generator, dtype=torch.float64))
+    known = KnownInputs(problem=problem, error_rate=1e-3)
+    assert not known.touch(codes, codes[:0], generator)
+    assert len(known.rows) == 0
