@@ -34,7 +34,7 @@ USUAL = "mnist-20,mnist-50,faces-40"
 
 
 def measure(
-    attack: Attack, case: str, seed: int, device: str, data_dir: str | None, faces: str | None
+    attack: Attack, case: str, seed: int, device: str, data_dir: str | None, faces: str | None, seconds: float | None
 ) -> dict[str, object]:
     """Train one victim, attack it, and compare with the training inputs."""
     source, classes, size, width = CASES[case]
@@ -42,7 +42,7 @@ def measure(
         source = faces
     data = exhume.load(source, classes=classes, size=size, seed=seed, data_dir=data_dir, test=0)
     victim = exhume.train(data, model=exhume.MLP(width=width, depth=2), seed=seed, device=device)
-    found = attack.run(victim.view(), seed=seed, device=device)
+    found = attack.run(victim.view(), seed=seed, device=device, seconds=seconds, keep_partial=True)
     errors = torch.stack([(found.inputs - x).flatten(1).abs().amax(dim=1) for x in data.train.inputs], dim=1)
     nearest = errors.min(dim=1).values if len(found) else torch.zeros(0)
     return {
@@ -74,6 +74,7 @@ def main() -> None:
         help="steps of the attack that provides starting points; 0: none",
     )
     parser.add_argument("--faces", help="faces as a file, if they cannot be downloaded")
+    parser.add_argument("--seconds", type=float, help="time limit per attack; what was found by then counts")
     parser.add_argument("--patience", type=int, default=GateCertificate.patience)
     options = parser.parse_args()
     warm = WeightDifference(steps=options.warm, midway=0.0) if options.warm else None
@@ -85,7 +86,7 @@ def main() -> None:
     print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|")
     for case in options.cases.split(","):
         for seed in range(options.seeds):
-            row = measure(attack, case, seed, options.device, options.data_dir, options.faces)
+            row = measure(attack, case, seed, options.device, options.data_dir, options.faces, options.seconds)
             rows.append(row)
             print("| " + " | ".join(str(value) for value in row.values()) + " |", flush=True)
             summary = {"torch": torch.__version__, "python": platform.python_version(), "device": where, "rows": rows}
