@@ -13,11 +13,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from exhume.attacks.gates.fit import fit_codes
 from exhume.attacks.gates.pool import heaviest_basis
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.range_ends import codes_of, touch_range, values_of
 from exhume.attacks.gates.readout import missing_directions
-from exhume.attacks.gates.rows import complement, robust_normals
+from exhume.attacks.gates.rows import are_same, complement, robust_normals
 from exhume.attacks.gates.seeds import draw_starts
 from exhume.attacks.gates.significance import log_p_zeros
 from exhume.attacks.gates.silence import rank_silence
@@ -95,6 +96,25 @@ class KnownInputs:
             random = draw_starts(problem, *missing_directions(problem, rows), problem.search.seeds // 2, generator)
             starts = torch.cat([codes, random @ problem.basis])
         return len(self.codes) > first
+
+    def touch_rows(self, rows: Float[Tensor, "row rank"], tick: Callable[[], None] = lambda: None) -> bool:
+        """Move the inputs of known rows to the ends of their range, where other rows are missing.
+
+        What is missing adds combinations of missing inputs to the input of a row, and nothing else. Returns whether
+        this proves any.
+        """
+        problem, before = self.problem, len(self.codes)
+        if problem.ends is None or not 0 < len(rows) < problem.rank:
+            return False
+        self.have_moved = True
+        unknown = (~are_same(problem, rows, self.rows).any(dim=1)).nonzero()[:, 0].tolist()
+        codes, moved = fit_codes(problem, rows), [rows[:0]]
+        for row in unknown:
+            tick()
+            others = torch.cat([rows[:row], rows[row + 1 :]])
+            moved.append(touch_range(problem, codes[row : row + 1], others))
+        self.add(torch.cat(moved))
+        return len(self.codes) > before
 
 
 def add_independent(known: Float[Tensor, "input rank"], codes: Float[Tensor, "new rank"]) -> Float[Tensor, "more rank"]:

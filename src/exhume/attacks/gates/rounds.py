@@ -147,6 +147,8 @@ class RowSearch:
             self._extend()
         else:
             self._choose_again(polish(self.problem, rows) if way == BY_TOGETHER and self._has_guesses() else rows[:0])
+        if not self.is_complete and self.problem.rank - len(self.found) <= self.problem.rank // 4:
+            self._complete_by_ends()
         if self.is_complete:
             self.inputs.add(orient_codes(self.problem, self.found, read_codes(self.problem, self.found)))
         if self.inputs.are_all:
@@ -258,6 +260,14 @@ class RowSearch:
         if self.inputs.touch(codes, known, self.generator, self.tick):
             return known[:0]  # this is the quicker way
         return self._sparse(self._rows_of(codes, complement(known)))
+
+    def _complete_by_ends(self) -> None:
+        """Prove inputs of found rows by the ends of their range, then missing ones, which have few directions left."""
+        if self.inputs.touch_rows(self.found, self.tick):
+            random = draw_starts(
+                self.problem, *missing_directions(self.problem, self.found), self.problem.search.seeds, self.generator
+            )
+            self.inputs.touch(random @ self.problem.basis, self.found, self.generator, self.tick)
 
     def _rows_by_squares(self) -> Tensor:
         """Find rows on which the squares of many units vanish."""
