@@ -59,3 +59,24 @@ def test_nothing_is_proven_about_images_off_the_levels():
     known = KnownInputs(problem=problem, error_rate=1e-3)
     assert not known.touch(codes, codes[:0], generator)
     assert len(known.rows) == 0
+
+
+def test_all_others_determine_the_last_input():
+    problem, codes = pose(dark_images(16))
+    rows = true_rows(problem, codes)
+    rows[3] = rows[3] + 0.3 * rows[15]  # moves the last input, and no other
+    known = KnownInputs(problem=problem, error_rate=1e-3)
+    known.add(codes[:14])
+    known.add_last(rows)
+    assert len(known) == 14
+    known.add(codes[14:15])
+    known.add_last(rows)
+    assert known.are_all
+
+
+def test_rows_give_their_inputs_while_others_are_missing():
+    problem, codes = pose(dark_images(16))
+    known = KnownInputs(problem=problem, error_rate=1e-3)
+    assert known.touch_rows(true_rows(problem, codes)[:13])
+    assert len(known) == 13
+    assert not known.touch_rows(true_rows(problem, codes))  # all are found: nothing is missing

@@ -23,6 +23,7 @@ from exhume.attacks.gates.seeds import draw_starts
 from exhume.attacks.gates.significance import log_p_zeros
 from exhume.attacks.gates.silence import rank_silence
 from exhume.attacks.levels import BYTE_GRIDS, FINE_GRIDS, find_levels
+from exhume.core.devices import numbers_at_once
 
 INDEPENDENT = 1e-4
 """Least part of an input that others do not span, relative to its norm; less than that is the same input again."""
@@ -37,7 +38,7 @@ class KnownInputs:
     tried: int = 0
     """Number of inputs that were tried on levels, and so the number of rows that were tried at most."""
     have_moved: bool = False
-    """Whether inputs were moved to the ends of their range, which limits the grids that prove anything."""
+    """Whether some were moved to the ends of their range, which limits the grids that prove anything."""
 
     def __post_init__(self) -> None:
         self.codes = self.rows = self.problem.rows.new_zeros(0, self.problem.rank)
@@ -55,17 +56,42 @@ class KnownInputs:
         """The numbers of steps that are tried."""
         return BYTE_GRIDS if self.have_moved else FINE_GRIDS
 
-    def add(self, codes: Float[Tensor, "candidate rank"]) -> None:
-        """Keep the inputs that lie on levels, in coordinates of the basis, and find their rows."""
+    def add(self, codes: Float[Tensor, "candidate rank"], *, have_moved: bool = False) -> bool:
+        """Keep inputs that lie on levels, in coordinates of the basis; return whether there are any new ones.
+
+        ``have_moved`` says that they were moved to the ends of their range. Only such inputs determine rows: others
+        were read out from rows, which are known as well.
+        """
         problem, before = self.problem, len(self.codes)
         if problem.ends is None or problem.rank < 2 or len(codes) == 0:
-            return
+            return False
         self.tried += len(codes)
-        levels = find_levels(values_of(problem, codes), self.error_rate, problem.rank - 1, self.tried, self.grids)
+        grids = BYTE_GRIDS if have_moved else self.grids
+        levels = find_levels(values_of(problem, codes), self.error_rate, problem.rank - 1, self.tried, grids)
         if levels is not None:
             self.codes = add_independent(self.codes, codes_of(problem, levels.nearest[levels.is_proven]))
-        if len(self.codes) > before:
+        is_more = len(self.codes) > before
+        self.have_moved |= have_moved and is_more
+        if is_more and (have_moved or self.are_all):
             self.rows = rows_of_known(problem, self.codes, math.log(self.error_rate / self.tried))
+        return is_more
+
+    def add_last(self, rows: Float[Tensor, "rank rank"]) -> None:
+        """Add the only input that is unknown: known ones determine its row, and all rows determine it.
+
+        One of the present rows is wrong, so each in turn is replaced by the one that known inputs lead to. Whether this
+        makes all of them right is decided by the levels of the input.
+        """
+        problem = self.problem
+        if len(self.codes) != problem.rank - 1:
+            return
+        equations = torch.nn.functional.normalize(self.codes / problem.strengths)
+        present, last = rows[(rows @ equations.T).abs().argmax(dim=0)], complement(equations).T
+        fitted, codes = rows_of_known(problem, self.codes, math.inf), []
+        for place in range(len(fitted)):
+            every = torch.cat([present[:place], fitted[place : place + 1], present[place + 1 :], last])
+            codes.append(torch.linalg.pinv(every)[:, -1] * problem.strengths)
+        self.add(problem.orient(torch.stack(codes) @ problem.basis.T) @ problem.basis)
 
     def touch(
         self,
@@ -85,12 +111,9 @@ class KnownInputs:
             tick: called between steps; may raise to stop.
         """
         problem, first, starts = self.problem, len(self.codes), codes
-        self.have_moved = problem.ends is not None
         while problem.ends is not None and not self.are_all:
             tick()
-            before = len(self.codes)
-            self.add(touch_range(problem, starts, rows))
-            if len(self.codes) == before:
+            if not self.add(touch_range(problem, starts, rows), have_moved=True):
                 break
             rows = heaviest_basis(problem, torch.cat([self.rows, rows]))
             random = draw_starts(problem, *missing_directions(problem, rows), problem.search.seeds // 2, generator)
@@ -103,18 +126,16 @@ class KnownInputs:
         What is missing adds combinations of missing inputs to the input of a row, and nothing else. Returns whether
         this proves any.
         """
-        problem, before = self.problem, len(self.codes)
+        problem = self.problem
         if problem.ends is None or not 0 < len(rows) < problem.rank:
             return False
-        self.have_moved = True
         unknown = (~are_same(problem, rows, self.rows).any(dim=1)).nonzero()[:, 0].tolist()
         codes, moved = fit_codes(problem, rows), [rows[:0]]
         for row in unknown:
             tick()
             others = torch.cat([rows[:row], rows[row + 1 :]])
             moved.append(touch_range(problem, codes[row : row + 1], others))
-        self.add(torch.cat(moved))
-        return len(self.codes) > before
+        return self.add(torch.cat(moved), have_moved=True)
 
 
 def add_independent(known: Float[Tensor, "input rank"], codes: Float[Tensor, "new rank"]) -> Float[Tensor, "more rank"]:
@@ -136,12 +157,19 @@ def rows_of_known(problem: RowProblem, codes: Float[Tensor, "input rank"], limit
     own = torch.nn.functional.normalize(torch.linalg.pinv(equations).T)  # each is orthogonal to all other equations
     if len(codes) in (0, problem.rank):
         return own
-    left_open, score, rows = complement(equations), rank_silence(problem, codes), []
-    for direction, silence in zip(own, score, strict=True):  # one after the other, as each has other directions
-        within = torch.cat([left_open, direction[:, None]], dim=1)
-        units = silence.isfinite().nonzero()[:, 0]
-        columns = problem.directions.T[units] @ within
-        rows.append(robust_normals(problem, columns[None], units[None], within=within) @ within.T)
+    left_open = complement(equations)
+    within = torch.cat([left_open.expand(len(codes), -1, -1), own[:, :, None]], dim=2)
+    silence = rank_silence(problem, codes)
+    most = int(silence.isfinite().sum(dim=1).max())
+    score, units = silence.topk(max(most, 1), dim=1)
+    size = max(1, numbers_at_once(codes.device) // (units.shape[1] * problem.rank))
+    # Rows of unknown inputs may have the same zeros, so the size of a row is that of its part in its own direction.
+    along = torch.eye(within.shape[2]).to(within)[:, -1:]
+    rows = []
+    for at, counts, where in zip(*(torch.split(each, size) for each in (units, score.isfinite(), within)), strict=True):
+        columns = (problem.directions.T[at] * counts[..., None]) @ where
+        found = robust_normals(problem, columns, at, along, within=where)
+        rows.append((where @ found[..., None])[..., 0])
     found = torch.cat(rows)
     is_sure = log_p_zeros(problem, found, forced=problem.rank - len(codes)).to(found.device) < limit
     return found[is_sure]

@@ -151,6 +151,7 @@ class RowSearch:
             self._complete_by_ends()
         if self.is_complete:
             self.inputs.add(orient_codes(self.problem, self.found, read_codes(self.problem, self.found)))
+            self.inputs.add_last(self.found)
         if self.inputs.are_all:
             self.found = self.trusted = self.inputs.rows
         else:

@@ -127,7 +127,7 @@ def robust_normals(
     units: Int[Tensor, "candidate chosen"],
     outside: Float[Tensor, "*each dimension free"] | None = None,
     widths: tuple[float, ...] = WIDTHS,
-    within: Float[Tensor, "rank dimension"] | None = None,
+    within: Float[Tensor, "candidate rank dimension"] | None = None,
 ) -> Float[Tensor, "candidate dimension"]:
     """Find the unit vectors that are orthogonal to as many of the columns as possible.
 
@@ -139,7 +139,7 @@ def robust_normals(
         units: the chosen units.
         outside: orthonormal directions in which the size of a vector is measured; None: all.
         widths: the residuals beyond which a column loses its say, one after the other.
-        within: orthonormal directions of the row space that the dimensions are; None: as above.
+        within: the directions of the row space that the dimensions are, orthonormal, for each; None: as above.
     """
     dimensions = columns.shape[2]
     alike = torch.full((len(units), dimensions), dimensions**-0.5).to(columns)
@@ -147,7 +147,7 @@ def robust_normals(
     lengths = problem.rows.norm(dim=0).clamp(min=1e-300)[units]
     for width in widths:
         for _ in range(2):
-            rows = vectors[:, : problem.rank] if within is None else vectors @ within.T
+            rows = vectors[:, : problem.rank] if within is None else (within @ vectors[..., None])[..., 0]
             noise = problem.noise * (rows / problem.strengths).norm(dim=1, keepdim=True) / lengths
             residuals = (columns @ vectors[..., None])[..., 0]
             weighted = columns * (1 / (residuals.square() + noise.square() + width**2))[..., None]
