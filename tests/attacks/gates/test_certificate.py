@@ -12,7 +12,6 @@ from exhume.attacks.gates.rules import CertificateRules
 from exhume.attacks.gates.zeros import find_zeros
 from tests.attacks.gates.victims import made_problem, mix_rows, shared_difference, solved_problem
 
-RATE = 1e-3
 PRECISION = CertificateRules().precision
 
 
@@ -47,9 +46,9 @@ class TestTraces:
         problem, rows, _ = made_problem(count=8, width=300)
         traced = mix_rows(rows, 3, 5, 2e-5)
         inputs = read_inputs(problem, traced) @ problem.basis
-        assert bool(may_contain(problem, traced, inputs, RATE, is_strict=True)[3, 5])
+        assert bool(may_contain(problem, traced, inputs, is_strict=True)[3, 5])
         log_p = torch.full((len(rows),), -100.0, dtype=torch.float64)
-        doubts = certify(problem, check_rows(problem, traced), log_p, 1.0, RATE).doubts
+        doubts = certify(problem, check_rows(problem, traced), log_p, 1.0).doubts
         assert doubts[3] == doubts[5] == Doubt.NEAR_DUPLICATE
         assert doubts.count(Doubt.NONE) == 6
 
@@ -69,7 +68,7 @@ class TestTraces:
 class TestCertify:
     def certificate(self, problem, rows, log_p=-100.0):
         every = torch.full((len(rows),), log_p, dtype=torch.float64)
-        return certify(problem, check_rows(problem, rows), every, 1.0, RATE)
+        return certify(problem, check_rows(problem, rows), every, 1.0)
 
     def test_true_rows_are_certified(self):
         problem, rows, _ = solved_problem()

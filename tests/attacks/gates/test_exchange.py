@@ -20,7 +20,6 @@ from exhume.attacks.gates.exchange import (
     measure_rate,
     read_codes,
 )
-from exhume.attacks.gates.firing import UNFORESEEN
 from exhume.attacks.gates.zeros import find_zeros
 from tests.attacks.gates.victims import cosines, made_problem, mix_rows, random_rows, solved_problem
 
@@ -98,7 +97,7 @@ def test_an_entry_far_from_firing_costs_more_than_a_zero():
     zeros = present.zeros.clone()
     zeros[0, far] = False
     changed = ClassifiedRows(rows, zeros, present.evidence)  # the same evidence, so only the unit's surprise differs
-    assert 0 < present.score(problem) - changed.score(problem) < -math.log(UNFORESEEN) / WORTH + 1e-9
+    assert 0 < present.score(problem) - changed.score(problem) < -math.log(problem.certificate.unforeseen) / WORTH + 1e-9
 
 
 def margins_of(problem, inputs):

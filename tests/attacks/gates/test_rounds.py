@@ -14,7 +14,6 @@ def new_search(problem, seed=0, **settings):
         problem=problem,
         generator=torch.Generator().manual_seed(seed),
         starts=None,
-        error_rate=1e-3,
         **settings,
     )
 

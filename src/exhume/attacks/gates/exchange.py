@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from exhume.attacks.gates.firing import REACH, UNFORESEEN, firing_distance
+from exhume.attacks.gates.firing import firing_probability
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.rows import are_same
 from exhume.attacks.gates.zeros import count_beyond_chance, find_zeros
@@ -197,8 +197,7 @@ def score_rows(
     likely = hits * math.log(rate) + (trials - hits) * math.log1p(-rate)
     others = later - late
     likely = likely + _x_log_x(late) + _x_log_x(others) - _x_log_x(late + others)
-    distance = firing_distance(problem, margins.before, margins.after, lengths.to(margins.before))
-    surprise = (distance / REACH).clamp(max=-math.log(UNFORESEEN))
+    surprise = -firing_probability(problem, margins.before, margins.after, lengths.to(margins.before)).log()
     outside = (margins.inside < 0).sum(dim=-1).clamp(max=MOST_OUTSIDE)
     unlikely = (surprise * (~zeros & gated)).sum(dim=-1) + lengths.clamp(min=1e-300).log()
     return evidence + (likely - unlikely) / WORTH - outside

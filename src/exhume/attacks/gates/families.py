@@ -70,7 +70,7 @@ def _sparsest(problem: RowProblem, rows: Tensor, units: Tensor, sets: int, gener
     normals = normals[normals.isfinite().all(dim=1)]
     normals = normals / normals.norm(dim=1, keepdim=True).clamp(min=1e-300)
     candidates = normals @ basis
-    width = problem.certificate.zero_width * problem.noise_width(candidates)
+    width = problem.deviations * problem.noise_width(candidates)
     width = width.clamp(min=problem.certificate.widest_zero) / problem.units**0.5
     size = (candidates @ problem.rows).norm(dim=1)
     score = ((normals @ entries).abs() <= (width * size)[:, None]).sum(dim=1)

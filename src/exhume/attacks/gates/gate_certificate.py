@@ -17,9 +17,10 @@ from exhume.attacks.gates.features import doubt_features, in_units_of_features
 from exhume.attacks.gates.input_range import fit_scale, is_inside_range, range_directions
 from exhume.attacks.gates.mixing import has_decayed
 from exhume.attacks.gates.precision import fit_families
-from exhume.attacks.gates.problem import CERTIFICATE_RULES, RowProblem, pose_problem
+from exhume.attacks.gates.problem import RowProblem, pose_problem
 from exhume.attacks.gates.rounds import RowSearch
 from exhume.attacks.gates.rows import polish
+from exhume.attacks.gates.rules import CertificateRules
 from exhume.attacks.gates.separation import separate
 from exhume.attacks.gates.shared_part import SAME_INPUT, SEPARATED, add_candidates
 from exhume.attacks.gates.significance import log_p_generic
@@ -77,12 +78,14 @@ class GateCertificate(Attack):
         subspace = clues_of(view).require_gate_subspace()
         evidence = subspace.layer.evidence
         ends = (evidence.before, evidence.after)
+        rules = CertificateRules(error_rate=self.error_rate)
         signals = tuple(backward_signals(view, end, subspace.layer) for end in ends)
         problem = pose_problem(
             subspace,
             signals,
             has_exact_signals=is_same_in_training(view.model, view.input_shape),
-            box=range_directions(view, subspace.basis, CERTIFICATE_RULES) if subspace.layer.reads_input else None,
+            box=range_directions(view, subspace.basis, rules) if subspace.layer.reads_input else None,
+            certificate=rules,
         )
         compressed, columns = compress_values(problem)
         squares = read_unit_squares(subspace)
@@ -93,7 +96,6 @@ class GateCertificate(Attack):
             problem=compressed,
             generator=context.generator,
             starts=self.starts,
-            error_rate=self.error_rate,
             explain=explanations(view, subspace, columns @ compressed.basis, self.warm_start, context),
         )
         about = {"attack": repr(self), "seed": context.generator.initial_seed()}
@@ -146,7 +148,7 @@ class GateCertificate(Attack):
     ) -> Reconstruction:
         # The zeros of a chosen row may still scatter more than noise. In a state, entries of any size are no noise.
         rows = search.found if has_decayed(problem) else polish(problem, search.found)
-        rows, families = fit_families(problem, rows, self.error_rate)
+        rows, families = fit_families(problem, rows)
         tried = max(search.tried, 1)
         checked = check_rows(problem, rows)
         inputs = checked.inputs[:, : subspace.layer.input_size]
@@ -160,7 +162,7 @@ class GateCertificate(Attack):
             explained = explain_rows(problem, rows, checked.inputs * scale)
             by_row = torch.minimum(by_row, explained.log_p) + math.log(2)  # two tests for the same row
         log_p = (torch.maximum(checked.log_p, by_row) + math.log(tried)).clamp(max=0.0)
-        certificate = certify(problem, checked, log_p, scale, self.error_rate, families, explained)
+        certificate = certify(problem, checked, log_p, scale, families, explained)
         certificate = certificate.with_doubt(Doubt.RANGE, ~(is_inside_range(view, inputs, rules) & is_scaled))
         certificate = doubt_features(certificate, view, subspace.layer, inputs, rules)
         certified = certificate.is_certified

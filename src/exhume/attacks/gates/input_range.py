@@ -19,7 +19,7 @@ def is_inside_range(
     if box is None or inputs.shape[1] != view.input_size:
         return torch.ones(len(inputs), dtype=torch.bool, device=inputs.device)
     low, high = box
-    slack = rules.range_slack * (high - low)
+    slack = rules.precision * (high - low)
     return ((inputs > low - slack) & (inputs < high + slack)).all(dim=1)
 
 
@@ -36,7 +36,7 @@ def range_directions(
         return None
     chosen = torch.linspace(0, view.input_size - 1, min(view.input_size, VALUES), device=basis.device).long()
     low, high = (end.to(basis)[chosen][:, None] for end in box)
-    slack = rules.range_slack * (high - low)
+    slack = rules.precision * (high - low)
     return torch.cat([basis[chosen] - (low - slack) * basis[-1], (high + slack) * basis[-1] - basis[chosen]])
 
 

@@ -19,7 +19,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from exhume.attacks.gates.backprop import explained_share
-from exhume.attacks.gates.firing import ROUNDING
 from exhume.attacks.gates.halfspaces import weighted_gram
 from exhume.attacks.gates.participants import fit_robustly
 from exhume.attacks.gates.problem import RowProblem
@@ -168,8 +167,8 @@ def _certainly_off(
     problem: RowProblem, codes: Float[Tensor, "input rank"], precision: Float[Tensor, " input"]
 ) -> Bool[Tensor, "input unit"]:
     """Return the units that inputs leave off, however their error and rounding move them."""
-    gates, deviations = problem.gates[0], problem.certificate.zero_width
-    reach = deviations * precision + ROUNDING * codes.norm(dim=1)
+    gates = problem.gates[0]
+    reach = problem.deviations * precision + problem.rounding * codes.norm(dim=1)
     is_off: Tensor = codes @ gates.T < -reach[:, None] * gates.norm(dim=1)
     return is_off & problem.informative.bool()
 
@@ -177,9 +176,11 @@ def _certainly_off(
 def _keep_single_inputs(problem: RowProblem, inputs: SingleInputs, found: Float[Tensor, "row rank"]) -> SingleInputs:
     """Keep new inputs whose rows are zero up to noise on all units that they leave off; the most precise of each."""
     is_off = _certainly_off(problem, inputs.codes, inputs.precision)
-    width = problem.certificate.zero_width * problem.noise_width(inputs.rows)[:, None]
+    width = problem.deviations * problem.noise_width(inputs.rows)[:, None]
     misfits = ((problem.normalise(inputs.rows).abs() > width) & is_off).sum(dim=1)
-    is_row = (misfits <= problem.certificate.forgiven_contradictions) & (is_off.sum(dim=1) >= problem.rank)
+    is_row = (misfits <= problem.certificate.allowed_contradictions(problem.units)) & (
+        is_off.sum(dim=1) >= problem.rank
+    )
     is_row &= ~are_same(problem, inputs.rows, found).any(dim=1)
     if problem.has_known_values:
         chunk = max(1, numbers_at_once(is_row.device) // (problem.rows.shape[1] * 2 * problem.rank))

@@ -25,9 +25,7 @@ Families = list[list[int]]
 """Sets of two or more rows that may be mixed with each other."""
 
 
-def fit_families(
-    problem: RowProblem, rows: Float[Tensor, "row rank"], error_rate: float
-) -> tuple[Float[Tensor, "row rank"], Families]:
+def fit_families(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> tuple[Float[Tensor, "row rank"], Families]:
     """Fit the span of rows that may be mixed with each other to the zeros that they share, where that is more precise.
 
     Returns:
@@ -36,7 +34,7 @@ def fit_families(
     if len(rows) < problem.rank:
         return rows, []
     codes = orient_codes(problem, rows, read_codes(problem, rows))
-    families = find_families(may_contain(problem, rows, codes, error_rate, is_strict=True))
+    families = find_families(may_contain(problem, rows, codes, is_strict=True))
     if not families:
         return rows, []
     fitted = fit_spans(problem, rows, families)
@@ -131,4 +129,4 @@ def _bound_errors(
             shares[members] = 0  # the read-out of an input does not use the rows of its own set
             variance += (shares[:, None] * (effects[row] - inputs * constants[row])).square()
     largest: Tensor = variance.amax(dim=1).sqrt()
-    return problem.certificate.noise_tail * largest + problem.unexplained * amplification
+    return problem.certificate.deviations(effects.numel()) * largest + problem.unexplained * amplification

@@ -72,7 +72,6 @@ class RowSearch:
     generator: torch.Generator
     starts: int | None
     """Inputs to start from per round; None: decided by the number of missing rows."""
-    error_rate: float
     explain: Explain | None = None
     """The source of inputs that explain the evidence; None: there is none."""
     tick: Tick = no_tick
@@ -212,7 +211,7 @@ class RowSearch:
     def _sparse(self, rows: Tensor) -> Tensor:
         """Keep rows with more zeros than can be forced and chance adds to a single row, and find them again."""
         log_p = log_p_zeros(self.problem, rows).to(rows.device)
-        return self._fit_again(rows[log_p < math.log(self.error_rate)])
+        return self._fit_again(rows[log_p < math.log(self.problem.certificate.error_rate)])
 
     def _rows_of(self, codes: Tensor, outside: Tensor | None = None) -> Tensor:
         """Find rows of each input: by values, or several from few or many units and from random choices of them.
@@ -240,7 +239,7 @@ class RowSearch:
     @property
     def _limit(self) -> float:
         """The log probability below which chance does not explain a row."""
-        return math.log(self.error_rate / max(self.tried, 1))
+        return math.log(self.problem.certificate.error_rate / max(self.tried, 1))
 
     def _rows_by_explaining(self) -> Tensor:
         """Find rows of inputs that together explain the evidence."""
@@ -296,7 +295,7 @@ class RowSearch:
     def _rows_in_families(self) -> Tensor:
         """Find rows in the spaces of rows that may be mixed with each other."""
         codes = orient_codes(self.problem, self.found, read_codes(self.problem, self.found))
-        parts = may_contain(self.problem, self.found, codes, self.error_rate)
+        parts = may_contain(self.problem, self.found, codes)
         rows = rows_in_families(self.problem, self.found, codes, parts, self.generator)
         self.tried += len(rows)
         return rows
@@ -337,7 +336,7 @@ class RowSearch:
             return torch.zeros(0, 0, dtype=torch.bool, device=rows.device)
         is_complete = len(rows) == problem.rank
         codes = orient_codes(problem, rows, read_codes(problem, rows)) if is_complete else fit_codes(problem, rows)
-        return may_contain(problem, rows, codes, self.error_rate)
+        return may_contain(problem, rows, codes)
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the state as JSON values and tensors."""

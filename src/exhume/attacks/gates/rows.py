@@ -108,7 +108,7 @@ def rows_through_units(
         rows = torch.linalg.solve_ex(columns, ends.expand(*units.shape[:2], -1, -1)).result[..., 0]
         rows = rows / rows.norm(dim=2, keepdim=True)
         rows = torch.where(rows.isfinite().all(dim=2, keepdim=True), rows, aim / aim.norm())
-        width = problem.certificate.zero_width * problem.noise_width(rows.flatten(0, 1)).reshape(rows.shape[:2])
+        width = problem.deviations * problem.noise_width(rows.flatten(0, 1)).reshape(rows.shape[:2])
         width = width.clamp(min=problem.certificate.widest_zero) / problem.units**0.5
         zeros = ((rows @ problem.rows).abs() <= width[..., None]) & score.isfinite()
         found.append(rows[zeros.sum(dim=2).argmax(dim=0), torch.arange(len(score), device=rows.device)])
