@@ -23,7 +23,8 @@ def source_of(view, warm_start=None, **context):
     compressed, columns = compress_values(problem)
     subspace = clues_of(view).require_gate_subspace()
     ended = RunContext.start(seed=0, **context)
-    return compressed, columns, explanations(view, subspace, columns @ compressed.basis, warm_start, ended)
+    explain = explanations(view, subspace, columns @ compressed.basis, warm_start, ended, problem.search)
+    return compressed, columns, explain
 
 
 def none(problem):

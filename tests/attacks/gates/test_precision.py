@@ -9,7 +9,6 @@ from exhume.attacks.gates.zeros import find_zeros
 from tests.attacks.gates.victims import made_problem, mix_rows, solved_problem
 
 
-
 def read(problem, rows):
     effects = (problem.change @ torch.linalg.inv(rows)).T
     return effects / effects[:, -1:]

@@ -9,9 +9,6 @@ from torch import Tensor
 
 from exhume.attacks.gates.problem import RowProblem
 
-LEAST_MOVEMENT = 0.1
-"""Least distance that a unit is taken to have covered, in medians of all units: some return to where they began."""
-
 
 def firing_distance(
     problem: RowProblem,
@@ -36,8 +33,8 @@ def firing_distance(
     informative = problem.gated.bool()
     moved = (problem.after - problem.before).norm(dim=1)
     if bool((moved[informative] > 0).any()):
-        covered: Tensor = moved.clamp(min=LEAST_MOVEMENT * float(moved[informative].median()))
-        return margins / (covered * lengths[..., None]).clamp(min=1e-300)
+        relative: Tensor = margins / (moved * lengths[..., None]).clamp(min=1e-300)
+        return relative
     typical = before[..., informative].square().mean(dim=-1, keepdim=True).sqrt()
     return margins / typical.clamp(min=1e-300)
 

@@ -22,7 +22,7 @@ from exhume.attacks.gates.rounds import RowSearch
 from exhume.attacks.gates.rows import polish
 from exhume.attacks.gates.rules import CertificateRules
 from exhume.attacks.gates.separation import separate
-from exhume.attacks.gates.shared_part import SAME_INPUT, SEPARATED, add_candidates
+from exhume.attacks.gates.shared_part import SEPARATED, add_candidates
 from exhume.attacks.gates.significance import log_p_generic
 from exhume.attacks.gates.squares import SUMS_TO_SEARCH, add_squares
 from exhume.attacks.gates.sums import explain_rows
@@ -38,9 +38,6 @@ from exhume.core.text import count_noun
 from exhume.inversion.through_trunk import invert_features
 from exhume.models.passes import is_same_in_training
 from exhume.records import AttackerView, Outcome, Reconstruction
-
-IDLE_BESIDE_SEPARATED = 3
-"""Number of rounds without a new row after which the search ends, where more inputs were separated than rows found."""
 
 
 @settings
@@ -96,7 +93,7 @@ class GateCertificate(Attack):
             problem=compressed,
             generator=context.generator,
             starts=self.starts,
-            explain=explanations(view, subspace, columns @ compressed.basis, self.warm_start, context),
+            explain=explanations(view, subspace, columns @ compressed.basis, self.warm_start, context, problem.search),
         )
         about = {"attack": repr(self), "seed": context.generator.initial_seed()}
         saved = context.saved("row search", about, problem.rows, problem.basis)
@@ -107,7 +104,7 @@ class GateCertificate(Attack):
         while search.rounds < self.rounds and not search.is_finished(self.patience):
             # Features that moved are never certified, so that rows are worth no more than separated inputs.
             is_early = not subspace.layer.inputs_stood_still and search.rounds == 0
-            if search.idle >= IDLE_BESIDE_SEPARATED or is_early:
+            if search.idle >= problem.search.patience or is_early:
                 separated = separate(view, subspace, problem) if separated is None else separated
                 if len(separated) > max(len(search.found), problem.rank // 2 if is_early else 0):
                     break
@@ -128,7 +125,7 @@ class GateCertificate(Attack):
         found = self._result(view, subspace, problem, search)
         if int(found.certified.sum()) < problem.rank:
             separated = separate(view, subspace, problem) if separated is None else separated
-            found = add_candidates(found.cpu(), _unknown(separated, found), SEPARATED)
+            found = add_candidates(found.cpu(), _unknown(separated, found, problem.certificate.precision), SEPARATED)
         if subspace.layer.reads_input:
             return found
         guess = 1e-3 if problem.gates_are_exact else 1e-2
@@ -187,9 +184,9 @@ class GateCertificate(Attack):
         )
 
 
-def _unknown(inputs: Float[Tensor, "input ..."], found: Reconstruction) -> Float[Tensor, "new ..."]:
-    """Return the inputs that are not among the found ones."""
+def _unknown(inputs: Float[Tensor, "input ..."], found: Reconstruction, precision: float) -> Float[Tensor, "new ..."]:
+    """Return the inputs that are not among the found ones, up to a part of their norm."""
     flat, known = inputs.flatten(1), found.inputs.cpu().flatten(1)
     if len(known) == 0:
         return inputs
-    return inputs[(torch.cdist(flat, known) > SAME_INPUT * flat.norm(dim=1, keepdim=True)).all(dim=1)]
+    return inputs[(torch.cdist(flat, known) > precision * flat.norm(dim=1, keepdim=True)).all(dim=1)]

@@ -147,7 +147,7 @@ def _classify(
     is_off, was_on = informative & (before <= 0) & (after <= 0), informative & (before > 0)
     firing = firing_probability(problem, before, after, codes.norm(dim=1))
     firing = torch.where(problem.gated.bool(), firing, 1.0)
-    zeros, band = (size <= width / 2) & is_off, (3 * width).clamp(min=problem.certificate.clear_entry)
+    zeros, band = (size <= width / 2) & is_off, (3 * width).clamp(min=problem.certificate.density_band)
     small, every = (size > width) & (size <= band) & informative, informative.expand_as(size)
     counted = (zeros, zeros * firing, every, small, is_off, small & is_off, was_on, was_on & is_zero, was_on & small)
     return ClassifiedUnits(

@@ -69,8 +69,11 @@ class RowProblem:
 
     @cached_property
     def deviations(self) -> float:
-        """How many standard deviations noise exceeds in none of the entries of all rows, except with the error rate."""
-        return self.certificate.deviations(self.rank * self.units)
+        """How many standard deviations noise exceeds in no entry that is tested, except with the error rate.
+
+        A search tests about as many candidates per row as a round has inputs, each on all units.
+        """
+        return self.certificate.deviations(self.search.seeds * self.rank * self.units)
 
     @property
     def gated(self) -> Float[Tensor, " unit"]:

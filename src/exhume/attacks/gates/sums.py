@@ -141,17 +141,19 @@ def _mixing(before: Float[Tensor, "row unit"], after: Float[Tensor, "row unit"])
 
     The two lie half the difference to another input away from their average, on both sides; this input is drawn from
     all others. Inputs that are averages themselves are closer to each other than their parts, which errs on the safe
-    side: fewer units are then expected to give a sum away. So does one more input that turns no unit on.
+    side: fewer units are then expected to give a sum away. Of ``n`` others, none is certain to turn a unit on: one more
+    might not.
     """
+    others = max(len(before) - 1, 1)
     mixing = torch.zeros_like(before)
     for row in range(len(before)):
         is_on = torch.zeros_like(before, dtype=torch.bool)
         for margins in (before, after):
             halfway = (margins - margins[row]) / 2
             is_on |= (margins[row] + halfway > 0) | (margins[row] - halfway > 0)
-        is_on[row] = False  # it is no other input, and counts as the one that turns no unit on
-        mixing[row] = is_on.to(before).mean(dim=0)
-    return mixing
+        is_on[row] = False  # it is no other input
+        mixing[row] = is_on.to(before).sum(dim=0) / others
+    return mixing.clamp(max=others / (others + 1))
 
 
 def log_p_one(units: OffUnits, misjudged: float = 1.0) -> Float[Tensor, " row"]:

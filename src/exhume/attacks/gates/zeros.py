@@ -95,18 +95,7 @@ def _in_wide_band(
     problem: RowProblem, size: Float[Tensor, "row unit"], width: Float[Tensor, "row 1"], extra: int = 0
 ) -> Float[Tensor, " row"]:
     """Return how many zeros the density of small entries makes expect, with ``extra`` entries more than are there."""
-    band = (3 * width).clamp(min=problem.certificate.clear_entry)
+    band = (3 * width).clamp(min=problem.certificate.density_band)
     small = ((size > width) & (size <= band) & problem.informative.bool()).sum(dim=1) + extra
     expected: Tensor = small * (width / (band - width))[:, 0]
     return expected
-
-
-def off_probability(
-    normalised: Float[Tensor, "candidate unit"], on: Float[Tensor, "candidate unit"] | float, width: Tensor
-) -> Float[Tensor, "candidate unit"]:
-    """Return how likely each unit is off, under a narrow Laplace density of entries if off and a wide one if on."""
-    size = normalised.abs()
-    typical = size.mean(dim=1, keepdim=True) / 0.55
-    narrow = (1 - on) * torch.exp(-size / width) / width
-    wide = on * torch.exp(-size / typical) / typical
-    return narrow / (narrow + wide + 1e-30)
