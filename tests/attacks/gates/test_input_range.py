@@ -21,7 +21,7 @@ def view() -> AttackerView:
 
 def test_values_outside_by_more_than_the_slack_are_noticed(view):
     inputs = torch.full((3, 6), 0.5, dtype=torch.float64)
-    inputs[0, 0], inputs[1, 0], inputs[2, 0] = 1.04, 1.06, -0.06
+    inputs[0, 0], inputs[1, 0], inputs[2, 0] = 1.01, 1.03, -0.03
     assert is_inside_range(view, inputs, RULES).tolist() == [True, False, False]
     assert is_inside_range(replace(view, bounds=None), 100 * inputs, RULES).all()
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import torch
 from jaxtyping import Bool, Float
-from scipy.stats import beta, poisson
+from scipy.stats import poisson
 from torch import Tensor
 
 from exhume.attacks.gates.check import CheckedRows
@@ -213,15 +213,14 @@ def _explain_traces(
 def may_hide(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Bool[Tensor, " row"]:
     """Return which rows may be sums of two inputs that are so similar that the rank does not show both.
 
-    Their difference then lies beyond the rank, above noise, and is zero where the row is. A direction that has nothing
-    to do with a row has a share of its square on the zeros that follows a beta distribution.
+    Their difference then lies beyond the rank, above noise, and is zero where the row is. Directions that have nothing
+    to do with a row have as much of their size on its zeros as on other units.
     """
     if problem.hidden is None:
         return torch.zeros(len(rows), dtype=torch.bool)
     is_hiding = []
     for zeros in find_zeros(problem, rows):
         part = problem.hidden[:, zeros[: problem.hidden.shape[1]]]
-        least, others = float(torch.linalg.eigvalsh(part @ part.T)[0]), int(problem.gated.sum()) - part.shape[1]
-        chance = beta.cdf(least, max(part.shape[1], 1) / 2, max(others, 1) / 2)
-        is_hiding.append(chance < problem.certificate.error_rate / len(rows))
+        least = float(torch.linalg.eigvalsh(part @ part.T)[0])
+        is_hiding.append(least < problem.certificate.like_others * part.shape[1] / int(problem.gated.sum()))
     return torch.tensor(is_hiding, dtype=torch.bool)

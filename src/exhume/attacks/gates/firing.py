@@ -33,8 +33,8 @@ def firing_distance(
     informative = problem.gated.bool()
     moved = (problem.after - problem.before).norm(dim=1)
     if bool((moved[informative] > 0).any()):
-        relative: Tensor = margins / (moved * lengths[..., None]).clamp(min=1e-300)
-        return relative
+        covered: Tensor = moved.clamp(min=problem.certificate.least_movement * float(moved[informative].median()))
+        return margins / (covered * lengths[..., None]).clamp(min=1e-300)
     typical = before[..., informative].square().mean(dim=-1, keepdim=True).sqrt()
     return margins / typical.clamp(min=1e-300)
 

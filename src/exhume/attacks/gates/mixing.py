@@ -168,7 +168,7 @@ def _count_per_part(problem: RowProblem, units: ClassifiedUnits) -> tuple[UnitCo
     """
     count, informative = len(units.size), problem.informative.bool()
     # Of a part that matters, these entries show above the zeros of the row.
-    least = (units.width / problem.certificate.precision).clamp(min=problem.certificate.clear_entry)
+    least = (units.width / problem.certificate.smallest_part).clamp(min=problem.certificate.clear_entry)
     counted = torch.stack(units.counted)
     parts, covered = counted.new_zeros(len(counted), count, count), counted.new_zeros(count, count - 1)
     for row in range(count):

@@ -82,7 +82,7 @@ class Columns:
 
     def is_possible(self, codes: Float[Tensor, "input rank"]) -> Bool[Tensor, " input"]:
         """Return which inputs switch nearly all units alike that all inputs switch alike."""
-        return ((codes @ self.limits.T) <= 0).double().mean(dim=1) <= self.search.largest_contradiction
+        return ((codes @ self.limits.T) <= 0).double().mean(dim=1) <= self.search.few
 
 
 def peel(columns: Columns) -> Float[Tensor, "input rank"]:
@@ -132,7 +132,7 @@ def _find_rows(
         row, gap = _contrast(changes[:, pattern], changes[:, ~pattern])
         entries = columns.is_entry(free @ row, pattern)
         separation = float((~entries[~pattern]).double().mean() + entries[pattern].double().mean())
-        if separation > 2 - columns.search.largest_contradiction and gap > CLEAR_GAP:
+        if separation > 2 - columns.search.few and gap > CLEAR_GAP:
             found.append((separation, free @ row, pattern))
     return [(row, pattern) for _, row, pattern in sorted(found, key=lambda one: -one[0])]
 

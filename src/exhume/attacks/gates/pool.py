@@ -71,7 +71,7 @@ def _independent(problem: RowProblem, rows: Tensor) -> list[int]:
     """Return which rows are not spanned by rows before them."""
     kept: list[int] = []
     basis, rest = rows[:0], rows.clone()
-    least = (problem.deviations * problem.noise_width(rows)).clamp(min=problem.search.independence).tolist()
+    least = (problem.certificate.clean * problem.noise_width(rows)).clamp(min=problem.search.independence).tolist()
     for index in range(len(rows)):
         if len(kept) == rows.shape[1]:
             break

@@ -192,13 +192,13 @@ def are_same(
 ) -> Bool[Tensor, "row other"]:
     """Return which rows are the same up to sign: those whose entries differ by ``width`` or noise, in the mean square.
 
-    For rows of length 1 whose entries differ by ``w`` root mean squares, ``1 − cosine`` is ``w²/2``. ``width`` is by
-    default that of a zero, for polished rows. With a hundred times as much, a mixture with 2 % of two nearly parallel
-    rows hides the true row of one of the demo's faces.
+    For rows of length 1 whose entries differ by ``w`` root mean squares, ``1 − cosine`` is ``w²/2``. Noise moves each
+    of two copies by about one standard deviation. ``width`` is by default that of a zero, for polished rows. With a
+    hundred times as much, a mixture with 2 % of two nearly parallel rows hides the true row of one of the demo's faces.
     """
     least = problem.certificate.widest_zero if width is None else width
-    noise = problem.noise_width(rows)[:, None].maximum(problem.noise_width(others))
-    same: Tensor = (rows @ others.T).abs() > 1 - (problem.deviations * noise).clamp(min=least).square() / 2
+    noise = problem.noise_width(rows)[:, None] + problem.noise_width(others)
+    same: Tensor = (rows @ others.T).abs() > 1 - noise.clamp(min=least).square() / 2
     return same
 
 

@@ -79,14 +79,14 @@ def rows_by_squares(
     starts = torch.randn(count, problem.rank, generator=generator, dtype=torch.float64).to(forms)
     found = towards_lowest(forms[chosen], starts / starts.norm(dim=1, keepdim=True), 2, outside)
     # Some starts stay close to where one form vanishes: with few directions left, wide ones would all end alike.
-    clear = problem.certificate.precision**2
-    widest = torch.logspace(math.log10(clear), 0, count, dtype=torch.float64).to(forms)[:, None]
-    squares = [width**2 for width in problem.search.widths]
+    widths, precise = problem.search.widths, problem.certificate.precision
+    widest = torch.logspace(2 * math.log10(precise), 0, count, dtype=torch.float64).to(forms)[:, None]
     # A part ε of another row adds ε² to the value of a form, and to the squared length of a form times a row. Rounding
-    # adds its size to the value, and its square to the length.
-    for quadratic, is_fine in ((forms, False), (forms @ forms, True)):
-        flat, widths = quadratic.flatten(1), [width for width in squares if (width < clear) == is_fine]
-        for width in (width for width in widths for _ in range(2)):
+    # adds its size to the value, and its square to the length, which is therefore used once parts are small.
+    coarse, fine = [width for width in widths if width > precise**2], [width**2 for width in widths if width < precise]
+    for quadratic, limits in ((forms, coarse), (forms @ forms, fine)):
+        flat = quadratic.flatten(1)
+        for width in (limit for limit in limits for _ in range(2)):
             sizes = (found[:, :, None] * found[:, None, :]).flatten(1) @ flat.T
             grams = (1 / (sizes.clamp(min=0) + widest.clamp(max=width))) @ flat
             found = towards_lowest(grams.reshape(count, problem.rank, problem.rank), found, 3, outside)
