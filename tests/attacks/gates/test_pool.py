@@ -66,7 +66,7 @@ class TestPool:
         mixtures = torch.cat([rows[:2] + part * rows[1:3] for part in parts[:, :1]])
         mixtures = mixtures / mixtures.norm(dim=1, keepdim=True)
         pool, weights = fill(problem, torch.cat([mixtures, rows]))
-        assert len(pool) == len(weights) <= problem.search.pool_size * problem.rank + problem.rank
+        assert len(pool) == len(weights) <= problem.search.group * problem.rank + problem.rank
         assert float(cosines(heaviest_basis(problem, pool), rows).amax(dim=0).min()) > 1 - 1e-6
 
 

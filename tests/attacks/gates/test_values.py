@@ -1,7 +1,5 @@
 """Rows by their values: one gradient below a linear output layer, from inputs that are off."""
 
-import torch
-
 from exhume.attacks.gates.rows import polish, rows_of_inputs
 from exhume.attacks.gates.values import have_values, rows_by_values
 from exhume.models.mlp import MLP

@@ -19,11 +19,6 @@ from exhume.attacks.gates.rules import SearchRules
 from exhume.attacks.gates.zeros import count_beyond_chance, find_zeros
 from exhume.core.devices import numbers_at_once
 
-VOLUME = 4.0
-"""Weight of the logarithm of the volume that the rows span, in zeros, where sums of squares are known. Rows of inputs
-that fired units together, in a single early step, combine to rows with more zeros, and gates at the end say nothing
-about these units; but such rows cancel, and span less. On CIFAR-10 one beats a true row by 26 zeros, at a logarithm of
-the volume that is lower by 10."""
 LEAST_GAIN = 1e-3
 """Least gain of an exchange, in zeros; less is rounding."""
 
@@ -195,7 +190,7 @@ def _x_log_x(count: Tensor) -> Tensor:
 
 def _volume_weight(problem: RowProblem) -> float:
     """Return what the logarithm of the volume that rows span counts."""
-    return 0.0 if problem.forms is None else VOLUME
+    return 0.0 if problem.forms is None else problem.search.volume
 
 
 def _promising_exchanges(

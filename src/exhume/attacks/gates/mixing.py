@@ -139,7 +139,7 @@ def _classify(
         widest = problem.certificate.clean * problem.deviations * problem.noise_width(rows)[:, None]
         width = torch.minimum(width, widest)
     is_zero = (size <= width) & informative
-    is_fitted = _is_contradicted(problem, is_zero, codes) & is_strict
+    is_fitted = _is_contradicted(problem, size, width, codes) & is_strict
     if bool(is_fitted.any()):  # an input that its own row refutes does not say where the row should be zero
         codes = codes.clone()
         codes[is_fitted] = fit_codes(problem, rows[is_fitted])
@@ -155,7 +155,7 @@ def _classify(
         width=width,
         band=band,
         is_fitted=is_fitted,
-        is_senseless=is_fitted & _is_contradicted(problem, is_zero, codes),
+        is_senseless=is_fitted & _is_contradicted(problem, size, width, codes),
         counted=UnitCounts(*(each.to(rows) for each in counted)),
     )
 
@@ -197,11 +197,19 @@ def _clash_rate(
 
 
 def _is_contradicted(
-    problem: RowProblem, zeros: Bool[Tensor, "row unit"], codes: Float[Tensor, "row rank"]
+    problem: RowProblem,
+    size: Float[Tensor, "row unit"],
+    width: Float[Tensor, "row 1"],
+    codes: Float[Tensor, "row rank"],
 ) -> Bool[Tensor, " row"]:
-    """Return which rows have more zeros at units that their inputs turn on at both ends than chance makes."""
-    contradicting = zeros & (codes @ problem.gates[0].T > 0) & (codes @ problem.gates[1].T > 0)
-    return contradicting.sum(dim=1) > problem.certificate.allowed_contradictions(problem.units)
+    """Return which rows have more zeros at units that their inputs turn on at both ends than chance makes.
+
+    Entries that noise may have hidden are forgiven: as many as lie in the equally wide band above the zeros.
+    """
+    is_on = (codes @ problem.gates[0].T > 0) & (codes @ problem.gates[1].T > 0) & problem.informative.bool()
+    hidden = (is_on & (size > width) & (size <= 2 * width)).sum(dim=1)
+    contradicting = (is_on & (size <= width)).sum(dim=1) - hidden
+    return contradicting > problem.certificate.allowed_contradictions(problem.units)
 
 
 def _log_tail(hits: Tensor, trials: Tensor, expected: Tensor) -> Tensor:

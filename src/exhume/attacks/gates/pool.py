@@ -52,7 +52,7 @@ def add_to_pool(
     pool, weights = pool[order], weights[order]
     same = torch.tril(are_same(problem, pool, pool), -1).any(dim=1)
     pool, weights = pool[~same], weights[~same]
-    kept = torch.arange(len(pool), device=pool.device) < rules.pool_size * problem.rank
+    kept = torch.arange(len(pool), device=pool.device) < rules.group * problem.rank
     basis = _independent(problem, pool)
     kept[basis] = True
     # A search of many rows also ends in vectors with few more zeros than can be forced; true rows have about as many

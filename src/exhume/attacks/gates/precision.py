@@ -17,10 +17,6 @@ from exhume.attacks.gates.mixing import has_decayed, may_contain
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.zeros import find_zeros
 
-SHARED_ROUNDING = 2.0
-"""Size of the rounding errors of gradients, which neighbouring entries share, relative to independent ones. Without it,
-2 of 50 errors are 5 % above their bound in a momentum buffer."""
-
 Families = list[list[int]]
 """Sets of two or more rows that may be mixed with each other."""
 
@@ -111,7 +107,9 @@ def _bound_errors(
     amplification: Tensor = readers.norm(dim=0) / constants.abs()
     # Gradients are rounded relative to their size, so values with a large change are noisier. The constant is one of
     # them, and inputs are divided by it.
-    unit = problem.noise * (SHARED_ROUNDING if problem.gates_are_exact or has_decayed(problem) else 1.0)
+    unit = problem.noise * (
+        problem.certificate.shared_rounding if problem.gates_are_exact or has_decayed(problem) else 1.0
+    )
     sizes = problem.change.norm(dim=1)
     spread = (sizes / sizes[sizes > 0].square().mean().sqrt()).clamp(min=1).square()
     spread = spread + (inputs.square() * spread[-1] if problem.has_bias else 0)

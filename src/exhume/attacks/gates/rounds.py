@@ -112,7 +112,7 @@ class RowSearch:
         ways = [BY_SILENCE] if self.problem.forms is None else [BY_SQUARES, BY_SILENCE]
         if self.is_complete:
             return [BY_SILENCE, BY_TOGETHER] if self.problem.forms is None else [BY_SQUARES]
-        can_explain = self.explain is not None and self.asked < self.problem.search.patience
+        can_explain = self.explain is not None and self.asked <= self.problem.search.patience
         return [*ways, BY_EXPLAINING] if can_explain else ways
 
     def run_round(self) -> None:
