@@ -12,7 +12,6 @@ from exhume.attacks.gates.rules import CertificateRules
 from exhume.attacks.gates.zeros import find_zeros
 from tests.attacks.gates.victims import made_problem, mix_rows, shared_difference, solved_problem
 
-RATE = 1e-3
 PRECISION = CertificateRules().precision
 
 
@@ -47,9 +46,9 @@ class TestTraces:
         problem, rows, _ = made_problem(count=8, width=300)
         traced = mix_rows(rows, 3, 5, 2e-5)
         inputs = read_inputs(problem, traced) @ problem.basis
-        assert bool(may_contain(problem, traced, inputs, RATE, is_strict=True)[3, 5])
+        assert bool(may_contain(problem, traced, inputs, is_strict=True)[3, 5])
         log_p = torch.full((len(rows),), -100.0, dtype=torch.float64)
-        doubts = certify(problem, check_rows(problem, traced), log_p, 1.0, RATE).doubts
+        doubts = certify(problem, check_rows(problem, traced), log_p, 1.0).doubts
         assert doubts[3] == doubts[5] == Doubt.NEAR_DUPLICATE
         assert doubts.count(Doubt.NONE) == 6
 
@@ -69,7 +68,7 @@ class TestTraces:
 class TestCertify:
     def certificate(self, problem, rows, log_p=-100.0):
         every = torch.full((len(rows),), log_p, dtype=torch.float64)
-        return certify(problem, check_rows(problem, rows), every, 1.0, RATE)
+        return certify(problem, check_rows(problem, rows), every, 1.0)
 
     def test_true_rows_are_certified(self):
         problem, rows, _ = solved_problem()
@@ -111,19 +110,19 @@ class TestCertify:
 def test_a_row_that_leaves_traces_in_another_is_suspected_in_a_state():
     problem, rows, inputs = made_problem(count=8, width=300)
     state, nothing = replace(problem, after=problem.before), torch.zeros(8, 8, dtype=torch.bool)
-    assert not bool(may_leave_traces(state, rows, inputs, nothing, 1e-3).any())
-    suspects = may_leave_traces(state, mix_rows(rows, 3, 5, 2e-3), inputs, nothing, 1e-3)
+    assert not bool(may_leave_traces(state, rows, inputs, nothing).any())
+    suspects = may_leave_traces(state, mix_rows(rows, 3, 5, 2e-3), inputs, nothing)
     assert suspects.nonzero()[:, 0].tolist() == [5]
 
 
 def test_the_average_of_two_inputs_is_doubted_if_their_difference_is_in_another_row():
     problem, rows, inputs = made_problem(twins=1, closeness=0.05, is_ratio_shared=True, width=600)
     nothing = torch.zeros(len(rows), len(rows), dtype=torch.bool)
-    assert not bool(may_leave_traces(problem, rows, inputs, nothing, 1e-3).any())
+    assert not bool(may_leave_traces(problem, rows, inputs, nothing).any())
     wrong = rows.clone()
     wrong[0] = rows[0] + rows[-1]  # the first input and its twin
     wrong[1] = rows[1] + 5 * (rows[0] - rows[-1])
     wrong[-1] = rows[2] + rows[-1] - rows[0]
     wrong = wrong / wrong.norm(dim=1, keepdim=True)
     read = check_rows(problem, wrong).inputs
-    assert bool(may_leave_traces(problem, wrong, read, nothing, 1e-3)[0])
+    assert bool(may_leave_traces(problem, wrong, read, nothing)[0])

@@ -7,10 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from exhume.attacks.gates import exchange
 from exhume.attacks.gates.exchange import (
-    MOST_OUTSIDE,
-    WORTH,
     ClassifiedRows,
     Margins,
     _pair_with_places,
@@ -20,15 +17,16 @@ from exhume.attacks.gates.exchange import (
     measure_rate,
     read_codes,
 )
-from exhume.attacks.gates.firing import UNFORESEEN
+from exhume.attacks.gates.rules import SearchRules
 from exhume.attacks.gates.zeros import find_zeros
 from tests.attacks.gates.victims import cosines, made_problem, mix_rows, random_rows, solved_problem
 
 
 class TestExchange:
-    def test_estimated_gains_are_those_that_exchanges_bring(self, monkeypatch):
+    def test_estimated_gains_are_those_that_exchanges_bring(self):
         problem, rows, _ = solved_problem()
-        monkeypatch.setattr(exchange, "MOVED_INPUTS", len(rows))  # with all inputs scored the estimate is exact
+        every_input = replace(problem.search, group=len(rows))  # with all inputs scored the estimate is exact
+        problem = replace(problem, search=every_input)
         start = random_rows(problem, problem.rank, seed=1)
         proposals = torch.cat([rows, random_rows(problem, 5, seed=1)])
         every = ClassifiedRows.of(problem, start), ClassifiedRows.of(problem, proposals)
@@ -85,7 +83,7 @@ def test_inputs_outside_their_range_score_less():
     problem, rows, inputs = solved_problem()
     codes = inputs @ problem.basis
     inside = codes.mean(dim=0, keepdim=True)
-    for side, bounds, cost in ((inside, 2, 0), (-inside, 2, 2 * len(rows)), (-inside, 100, MOST_OUTSIDE * len(rows))):
+    for side, bounds, cost in ((inside, 2, 0), (-inside, 2, len(rows)), (-inside, 100, len(rows))):
         lost = joint_score(problem, rows) - joint_score(replace(problem, ends=side.repeat(bounds, 1)), rows)
         assert lost == pytest.approx(cost)
 
@@ -98,7 +96,8 @@ def test_an_entry_far_from_firing_costs_more_than_a_zero():
     zeros = present.zeros.clone()
     zeros[0, far] = False
     changed = ClassifiedRows(rows, zeros, present.evidence)  # the same evidence, so only the unit's surprise differs
-    assert 0 < present.score(problem) - changed.score(problem) < -math.log(UNFORESEEN) / WORTH + 1e-9
+    most = -math.log(problem.certificate.unforeseen) / math.log(problem.units)
+    assert 0 < present.score(problem) - changed.score(problem) < most + 1e-9
 
 
 def margins_of(problem, inputs):
@@ -137,7 +136,7 @@ class TestRate:
 def test_a_proposal_is_tried_where_a_row_fits_badly_though_it_is_a_small_part():
     parts = torch.tensor([[0.9, -0.8, 0.7, 0.6, 0.0, 0.2]])
     scores = torch.tensor([50.0, 40.0, 45.0, 60.0, 1.0, 2.0])
-    proposals, places = _pair_with_places(parts, scores)
+    proposals, places = _pair_with_places(SearchRules(group=3), parts, scores)
     assert proposals.tolist() == [0] * len(places)
     assert {0, 1, 2} < set(places.tolist()), "those it is mostly made of"
     assert 5 in places, "the one that fits worst"

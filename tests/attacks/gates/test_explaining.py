@@ -23,7 +23,8 @@ def source_of(view, warm_start=None, **context):
     compressed, columns = compress_values(problem)
     subspace = clues_of(view).require_gate_subspace()
     ended = RunContext.start(seed=0, **context)
-    return compressed, columns, explanations(view, subspace, columns @ compressed.basis, warm_start, ended)
+    explain = explanations(view, subspace, columns @ compressed.basis, warm_start, ended, problem.search)
+    return compressed, columns, explain
 
 
 def none(problem):
@@ -45,7 +46,7 @@ def test_inputs_that_explain_the_evidence_find_more_rows_than_random_ones(crowde
     data, view = crowded
     problem, _, explain = source_of(view)
     rows = true_rows(view, data.train.inputs)
-    search = RowSearch(problem=problem, generator=torch.Generator().manual_seed(0), starts=None, error_rate=1e-3)
+    search = RowSearch(problem=problem, generator=torch.Generator().manual_seed(0), starts=None)
     explained = polish(problem, search._rows_of(explain(0, none(problem), no_tick)))
     random = torch.randn(48, problem.rank, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     by_chance = polish(problem, search._rows_of(problem.strengths * random))
@@ -57,7 +58,7 @@ def test_known_rows_leave_an_easier_problem(crowded):
     data, view = crowded
     problem, _, explain = source_of(view)
     rows = true_rows(view, data.train.inputs)
-    search = RowSearch(problem=problem, generator=torch.Generator().manual_seed(0), starts=None, error_rate=1e-3)
+    search = RowSearch(problem=problem, generator=torch.Generator().manual_seed(0), starts=None)
     known, missing = rows[:12], rows[12:]
     inputs = explain(0, known, no_tick)
     assert len(inputs) == 2 * len(missing)
@@ -105,7 +106,7 @@ def test_features_that_explain_the_evidence_find_rows_of_a_head():
     read = torch.cat([features, torch.ones_like(features[:, :1])], dim=1)
     subspace = clues_of(view).require_gate_subspace()
     rows = unit_rows(torch.linalg.lstsq(read.T, subspace.layer.change).solution, subspace.rows)
-    search = RowSearch(problem=problem, generator=torch.Generator().manual_seed(0), starts=None, error_rate=1e-3)
+    search = RowSearch(problem=problem, generator=torch.Generator().manual_seed(0), starts=None)
     explained = polish(problem, search._rows_of(explain(0, none(problem), no_tick)))
     assert hits(explained, rows) >= 8
     assert hits(explained, rows) > 2 * hits(search._rows_by_silence(), rows)

@@ -12,7 +12,7 @@ from tests.attacks.gates.victims import cosines, made_problem, mix_rows, solved_
 
 def search(problem, rows):
     codes = orient_codes(problem, rows, read_codes(problem, rows))
-    parts = may_contain(problem, rows, codes, 1e-3)
+    parts = may_contain(problem, rows, codes)
     return rows_in_families(problem, rows, codes, parts, torch.Generator().manual_seed(0))
 
 

@@ -21,7 +21,7 @@ def view() -> AttackerView:
 
 def test_values_outside_by_more_than_the_slack_are_noticed(view):
     inputs = torch.full((3, 6), 0.5, dtype=torch.float64)
-    inputs[0, 0], inputs[1, 0], inputs[2, 0] = 1.04, 1.06, -0.06
+    inputs[0, 0], inputs[1, 0], inputs[2, 0] = 1.01, 1.03, -0.03
     assert is_inside_range(view, inputs, RULES).tolist() == [True, False, False]
     assert is_inside_range(replace(view, bounds=None), 100 * inputs, RULES).all()
 
@@ -51,7 +51,7 @@ def test_directions_tell_inside_from_outside_as_the_values_do(view):
     inputs = 0.5 + 0.4 * torch.randn(200, 6, generator=generator, dtype=torch.float64)
     carried = torch.cat([inputs, torch.ones(200, 1, dtype=torch.float64)], dim=1)
     distances = 3.0 * carried @ basis @ range_ends(view, basis).T
-    is_inside = (distances > -3.0 * RULES.range_slack).all(dim=1)
+    is_inside = (distances > -3.0 * RULES.precision).all(dim=1)
     torch.testing.assert_close(distances[:, :6] + distances[:, 6:], torch.full((200, 6), 3.0, dtype=torch.float64))
     assert torch.equal(is_inside, is_inside_range(view, inputs, RULES))
     assert 0 < int(is_inside.sum()) < 200

@@ -34,7 +34,7 @@ def test_an_input_that_others_span_is_not_added():
 
 def test_only_inputs_on_levels_are_kept():
     problem, codes = pose(dark_images(12))
-    known = KnownInputs(problem=problem, error_rate=1e-3)
+    known = KnownInputs(problem=problem)
     known.add(codes + 0.1 * codes.roll(1, 0))
     assert len(known) == 0
     known.add(codes)
@@ -44,7 +44,7 @@ def test_only_inputs_on_levels_are_kept():
 
 def test_a_few_good_guesses_lead_to_all_inputs():
     problem, codes = pose(dark_images(16))
-    known = KnownInputs(problem=problem, error_rate=1e-3)
+    known = KnownInputs(problem=problem)
     assert known.grids == FINE_GRIDS
     guesses = codes[:8] + 0.1 * codes[8:]
     assert known.touch(guesses, codes[:0], torch.Generator().manual_seed(0))
@@ -56,7 +56,7 @@ def test_nothing_is_proven_about_images_off_the_levels():
     generator = torch.Generator().manual_seed(0)
     images = dark_images(16)
     problem, codes = pose(images * torch.rand(images.shape, generator=generator, dtype=torch.float64))
-    known = KnownInputs(problem=problem, error_rate=1e-3)
+    known = KnownInputs(problem=problem)
     assert not known.touch(codes, codes[:0], generator)
     assert len(known.rows) == 0
 
@@ -65,7 +65,7 @@ def test_all_others_determine_the_last_input():
     problem, codes = pose(dark_images(16))
     rows = true_rows(problem, codes)
     rows[3] = rows[3] + 0.3 * rows[15]  # moves the last input, and no other
-    known = KnownInputs(problem=problem, error_rate=1e-3)
+    known = KnownInputs(problem=problem)
     known.add(codes[:14])
     known.add_last(rows)
     assert len(known) == 14
@@ -76,7 +76,7 @@ def test_all_others_determine_the_last_input():
 
 def test_rows_give_their_inputs_while_others_are_missing():
     problem, codes = pose(dark_images(16))
-    known = KnownInputs(problem=problem, error_rate=1e-3)
+    known = KnownInputs(problem=problem)
     assert known.touch_rows(true_rows(problem, codes)[:13])
     assert len(known) == 13
     assert not known.touch_rows(true_rows(problem, codes))  # all are found: nothing is missing

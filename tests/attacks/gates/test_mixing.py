@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,6 @@ from exhume.attacks.gates.rules import CertificateRules
 from exhume.attacks.gates.zeros import find_zeros
 from tests.attacks.gates.victims import made_problem, mix_rows, random_rows, shared_difference, solved_problem
 
-RATE = 1e-3
 PRECISION = CertificateRules().precision
 
 
@@ -20,9 +20,9 @@ def read_inputs(problem, rows):
     return check_rows(problem, rows).inputs
 
 
-def find_parts(problem, rows, rate=RATE):
+def find_parts(problem, rows):
     """Return which rows may be mixed into which, with the inputs that the rows imply together."""
-    return may_contain(problem, rows, read_inputs(problem, rows) @ problem.basis, rate, is_strict=True)
+    return may_contain(problem, rows, read_inputs(problem, rows) @ problem.basis, is_strict=True)
 
 
 class TestMayContain:
@@ -92,8 +92,8 @@ class TestMayContain:
         )
         codes = read_inputs(problem, wrong) @ problem.basis
         codes[0] = random_rows(problem, 1, seed=seed)[0]
-        assert not bool(may_contain(problem, wrong, codes, RATE)[0, 1]), "by the zeros that it leaves off alone"
-        assert bool(may_contain(problem, wrong, codes, RATE, is_strict=True)[0, 1])
+        assert not bool(may_contain(problem, wrong, codes)[0, 1]), "by the zeros that it leaves off alone"
+        assert bool(may_contain(problem, wrong, codes, is_strict=True)[0, 1])
 
     def test_one_row_contains_no_other(self):
         problem, rows, _ = made_problem(count=1)
@@ -102,7 +102,8 @@ class TestMayContain:
     def test_a_stricter_rate_doubts_no_less(self):
         problem, rows, _ = solved_problem()
         wrong = mix_rows(rows, part=0.1)
-        assert bool((find_parts(problem, wrong, 1e-12) >= find_parts(problem, wrong, 1e-2)).all())
+        strict, lax = (replace(problem, certificate=CertificateRules(error_rate=rate)) for rate in (1e-12, 1e-2))
+        assert bool((find_parts(strict, wrong) >= find_parts(lax, wrong)).all())
 
 
 class TestNearDuplicates:
@@ -132,7 +133,7 @@ class TestNearDuplicates:
 
 def partly_known(problem, rows):
     """Return which of all rows but the last may be mixed, by coincidence alone, among all."""
-    known = may_contain(problem, rows[:-1], (read_inputs(problem, rows) @ problem.basis)[:-1], RATE, is_strict=True)
+    known = may_contain(problem, rows[:-1], (read_inputs(problem, rows) @ problem.basis)[:-1], is_strict=True)
     parts = torch.ones(len(rows), len(rows), dtype=torch.bool)
     parts[:-1, :-1] = known
     return parts

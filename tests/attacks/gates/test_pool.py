@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exhume.attacks.gates.pool import POOL_SIZE, add_to_pool, heaviest_basis
+from exhume.attacks.gates.pool import add_to_pool, heaviest_basis
 from tests.attacks.gates.victims import (
     cosines,
     made_problem,
@@ -66,7 +66,7 @@ class TestPool:
         mixtures = torch.cat([rows[:2] + part * rows[1:3] for part in parts[:, :1]])
         mixtures = mixtures / mixtures.norm(dim=1, keepdim=True)
         pool, weights = fill(problem, torch.cat([mixtures, rows]))
-        assert len(pool) == len(weights) <= POOL_SIZE * problem.rank + problem.rank
+        assert len(pool) == len(weights) <= problem.search.group * problem.rank + problem.rank
         assert float(cosines(heaviest_basis(problem, pool), rows).amax(dim=0).min()) > 1 - 1e-6
 
 

@@ -8,8 +8,6 @@ from exhume.attacks.gates.precision import find_families, fit_families, fit_span
 from exhume.attacks.gates.zeros import find_zeros
 from tests.attacks.gates.victims import made_problem, mix_rows, solved_problem
 
-RATE = 1e-3
-
 
 def read(problem, rows):
     effects = (problem.change @ torch.linalg.inv(rows)).T
@@ -61,13 +59,13 @@ class TestFamilies:
 
     def test_rows_that_cannot_be_mixed_stay_as_they_are(self):
         problem, rows, _ = solved_problem()
-        fitted, families = fit_families(problem, rows, RATE)
+        fitted, families = fit_families(problem, rows)
         assert families == []
         assert torch.equal(fitted, rows)
 
     def test_missing_rows_leave_all_as_they_are(self):
         problem, rows, _ = solved_problem()
-        assert fit_families(problem, rows[1:], RATE)[1] == []
+        assert fit_families(problem, rows[1:])[1] == []
 
     def test_other_inputs_depend_on_the_span_alone(self):
         """Rows 0 and 1 are replaced by nearly parallel mixtures of them, whose effects are large and cancel."""

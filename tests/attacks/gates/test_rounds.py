@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from exhume.attacks.gates.rounds import COMPLETE_PATIENCE, UNTRIED, RowSearch
+from exhume.attacks.gates.rounds import UNTRIED, RowSearch
 from tests.attacks.gates.victims import cosines, made_problem, problem_of, random_change
 
 
@@ -14,7 +14,6 @@ def new_search(problem, seed=0, **settings):
         problem=problem,
         generator=torch.Generator().manual_seed(seed),
         starts=None,
-        error_rate=1e-3,
         **settings,
     )
 
@@ -112,7 +111,7 @@ class TestState:
 
     def test_complete_rows_need_less_patience(self):
         search = new_search(made_problem().problem)
-        search.found, search.idle = torch.eye(6, dtype=torch.float64), COMPLETE_PATIENCE
+        search.found, search.idle = torch.eye(6, dtype=torch.float64), search.problem.search.patience
         assert not search.is_finished(100), "rows that are not in the pool are guesses"
         search.pool = search.found
         assert search.is_finished(100)

@@ -11,21 +11,14 @@ from scipy.stats import poisson
 
 from exhume.attacks.gates.certificate import Certificate, Doubt, doubt_sums, doubt_values
 from exhume.attacks.gates.problem import RowProblem
-from exhume.attacks.gates.sums import (
-    MISJUDGED,
-    UNEXPLAINED,
-    UNFORESEEN,
-    OffUnits,
-    explain_rows,
-    log_odds_one,
-    log_p_one,
-    measure_off_units,
-)
+from exhume.attacks.gates.rules import CertificateRules
+from exhume.attacks.gates.sums import OffUnits, explain_rows, log_odds_one, log_p_one, measure_off_units
 from exhume.models.mlp import MLP
 from tests.attacks.gates.evidence_victims import gradient_view, state_view
 from tests.attacks.gates.victims import draw, problem_of, random_rows, solved_problem, true_rows, with_constant
 
-RATE = 1e-3
+RULES = CertificateRules()
+RATE = RULES.error_rate
 KINDS = ("gradient", "training", "buffer")
 
 
@@ -47,11 +40,11 @@ def sums_of(rows, inputs, weight=0.5):
     return shares[0] * rows + shares[1] * rows[after], shares[0] * inputs + shares[1] * inputs[after]
 
 
-def doubts_of(problem, rows, inputs, rate=RATE):
+def doubts_of(problem, rows, inputs):
     nothing = Certificate(doubts=[Doubt.NONE] * len(rows), errors=torch.zeros(len(rows)))
     if problem.gates_are_exact and problem.has_exact_signals:
         return doubt_values(nothing, problem, rows, explain_rows(problem, rows, inputs))[0].doubts
-    return doubt_sums(nothing, problem, rows, inputs, rate).doubts
+    return doubt_sums(nothing, problem, rows, inputs).doubts
 
 
 def measure_unexplained(problem, rows, inputs):
@@ -89,13 +82,13 @@ class TestValues:
         view = gradient_view(data, **settings)
         problem, rows = problem_of(view), true_rows(view, data.train.inputs)
         inputs = with_constant(view, data.train.inputs)
-        assert float(measure_unexplained(problem, rows, inputs).max()) < UNEXPLAINED / 10
-        assert float(measure_unexplained(problem, *sums_of(rows, inputs)).min()) > 10 * UNEXPLAINED
+        assert float(measure_unexplained(problem, rows, inputs).max()) < RULES.widest_zero / 10
+        assert float(measure_unexplained(problem, *sums_of(rows, inputs)).min()) > 10 * RULES.widest_zero
 
     def test_a_small_part_of_another_row_shows(self):
         problem, rows, inputs = solved("gradient")
         mixed, averages = sums_of(rows / rows.norm(dim=1, keepdim=True), inputs, weight=0.99)
-        assert float(measure_unexplained(problem, mixed, averages).min()) > UNEXPLAINED
+        assert float(measure_unexplained(problem, mixed, averages).min()) > RULES.widest_zero
 
     def test_against_least_squares_by_the_signals(self):
         problem, rows, inputs = solved("gradient")
@@ -121,8 +114,8 @@ class TestValues:
             signals=(lambda margins: problem.signals[0](margins[:, :width]).repeat(1, 1, 2),),
         )
         turned = replace(both, rows=both.rows * torch.cat([torch.ones(width), torch.full((width,), -2.0)]))
-        assert float(measure_unexplained(turned, rows, inputs).max()) < UNEXPLAINED
-        assert float(measure_unexplained(replace(turned, blocks=1), rows, inputs).max()) > UNEXPLAINED
+        assert float(measure_unexplained(turned, rows, inputs).max()) < RULES.widest_zero
+        assert float(measure_unexplained(replace(turned, blocks=1), rows, inputs).max()) > RULES.widest_zero
 
     def test_separation_bounds_what_is_mixed_in_unnoticed(self):
         """Slow twin: the least that the signals leave of any combination of the other rows, by least squares."""
@@ -188,7 +181,7 @@ class TestGates:
     def test_odds_of_sums_are_bounded(self):
         """Markov's inequality, on sums that are as the law of sums says."""
         generator = torch.Generator().manual_seed(0)
-        firing = torch.rand(4000, 40, generator=generator, dtype=torch.float64).pow(4).clamp(UNFORESEEN, 0.999)
+        firing = torch.rand(4000, 40, generator=generator, dtype=torch.float64).pow(4).clamp(RULES.unforeseen, 0.999)
         units = off_units(torch.zeros(4000, 40, dtype=torch.bool), firing)
         either = 1 - (1 - firing) * (1 - units.mixing)
         fired = torch.rand(4000, 40, generator=generator, dtype=torch.float64) < either
@@ -209,7 +202,7 @@ class TestGates:
         assert math.isclose(float(log_p_one(off_units(fired, firing))), expected, rel_tol=1e-9)
 
     def test_one_far_unit_may_fire_but_not_many(self):
-        firing = torch.full((3, 100), UNFORESEEN)
+        firing = torch.full((3, 100), RULES.unforeseen)
         fired = torch.arange(100) < torch.tensor([[0], [1], [8]])
         p = log_p_one(off_units(fired, firing))
         assert float(p[0]) == 0.0
@@ -224,17 +217,17 @@ class TestGates:
 
     def test_rows_are_refuted_together_that_are_not_refuted_alone(self):
         # As under augmentation: in every row a few units fire that its input leaves off.
-        firing = torch.full((12, 100), UNFORESEEN)
+        firing = torch.full((12, 100), RULES.unforeseen)
         units = off_units((torch.arange(100) < 3).expand(12, -1), firing)
         assert float(log_p_one(units).min()) > math.log(RATE / 12)
         together = units.pool(torch.ones(12, dtype=torch.bool))
-        assert float(log_p_one(together)) < float(log_p_one(together, MISJUDGED)) < math.log(RATE)
+        assert float(log_p_one(together)) < float(log_p_one(together, RULES.misjudged)) < math.log(RATE)
 
     def test_a_law_that_is_slightly_off_refutes_no_row(self):
         # Measured in a federated round: of 8 122 units, 491 fired where 320 were expected.
         firing = torch.full((1, 8122), 320 / 8122)
         units = off_units((torch.arange(8122) < 491)[None], firing)
-        assert float(log_p_one(units)) < math.log(RATE) < float(log_p_one(units, MISJUDGED))
+        assert float(log_p_one(units)) < math.log(RATE) < float(log_p_one(units, RULES.misjudged))
 
     def test_small_variation_of_inputs_is_noticed(self):
         problem, rows, inputs = solved("training")

@@ -35,6 +35,6 @@ def explained_share(
 def _scale_like_inputs(problem: RowProblem, inputs: Float[Tensor, "row value"]) -> Float[Tensor, "row value"]:
     """Scale inputs to a constant of 1 (without a bias, to unit mean square), as real inputs are scaled."""
     if problem.has_bias:
-        floor = 0.02 * inputs.norm(dim=1, keepdim=True)
+        floor = problem.certificate.precision * inputs.norm(dim=1, keepdim=True)
         return inputs / inputs[:, -1:].maximum(floor).clamp(min=1e-300)
     return inputs / inputs.pow(2).mean(dim=1, keepdim=True).sqrt().clamp(min=1e-300)

@@ -16,24 +16,12 @@ from scipy.stats import poisson
 from torch import Tensor
 
 from exhume.attacks.gates.check import CheckedRows
-from exhume.attacks.gates.mixing import CLEAN, has_decayed, may_contain
+from exhume.attacks.gates.mixing import has_decayed, may_contain
 from exhume.attacks.gates.precision import Families, input_errors
 from exhume.attacks.gates.problem import RowProblem
-from exhume.attacks.gates.sums import MISJUDGED, UNEXPLAINED, Explained, log_odds_one, log_p_one, measure_off_units
+from exhume.attacks.gates.sums import Explained, log_odds_one, log_p_one, measure_off_units
 from exhume.attacks.gates.zeros import find_zeros, zero_width
 from exhume.core.least_squares import solve_least_squares
-
-TRACES = 30.0
-"""Largest part of a row that backward signals leave unexplained, relative to noise, at which nothing else is in it;
-measured up to 18 in ordinary networks."""
-LIKE_OTHERS = 0.25
-"""Share of a hidden direction on the zeros of a row, relative to that of an unrelated direction, from which on it has
-nothing to do with the row. Measured: 0.11 where a pair is hidden, 0.4 to 2.6 elsewhere, with false alarms from 0.09."""
-UNLIKELY = 0.05
-"""Probability of firing below which an entry in an optimiser's state may be a trace of another row, and probability of
-as many such entries below which it is one. Chosen among 0.02, 0.05 and 0.2, when one
-such entry was enough for suspicion: in 24 small networks with near-duplicates trained by Adam, 0.02 left a false
-certificate and the others none."""
 
 
 class Doubt(StrEnum):
@@ -78,7 +66,6 @@ def certify(
     checked: CheckedRows,
     log_p: Float[Tensor, " row"],
     scale: Float[Tensor, "row 1"] | float,
-    error_rate: float,
     families: Families | None = None,
     explained: Explained | None = None,
 ) -> Certificate:
@@ -89,7 +76,6 @@ def certify(
         checked: the rows and their inputs.
         log_p: log p-values of the rows, corrected for the number of rows that were tried.
         scale: what inputs are multiplied by, where the layer has no bias.
-        error_rate: the probability, over the whole run, of certifying anything that was not trained on.
         families: sets of rows of which only the span bounds the inputs of other rows; None: there are none.
         explained: how well backward signals explain the rows, where values follow from inputs.
     """
@@ -101,21 +87,21 @@ def certify(
     errors = (input_errors(problem, rows, families)[:, None] * scale)[:, 0]
     codes = checked.inputs @ problem.basis
     certificate = Certificate(doubts=certificate.doubts, errors=errors)
-    certificate = certificate.with_doubt(Doubt.CHANCE, log_p >= math.log(error_rate))
+    certificate = certificate.with_doubt(Doubt.CHANCE, log_p >= math.log(problem.certificate.error_rate))
     certificate = certificate.with_doubt(Doubt.GATES, ~checked.is_exact)
-    parts = may_contain(problem, rows, codes, error_rate, is_strict=True)
+    parts = may_contain(problem, rows, codes, is_strict=True)
     certificate = certificate.with_doubt(Doubt.SUM, ~are_clean(problem, rows))
     if explained is not None:
         certificate, is_noticed = doubt_values(certificate, problem, rows, explained)
         is_mixed = (parts & ~is_noticed).any(dim=0)
     else:
-        certificate = doubt_sums(certificate, problem, rows, checked.inputs * scale, error_rate)
+        certificate = doubt_sums(certificate, problem, rows, checked.inputs * scale)
         # The true row behind a mixture is unknown, and so is which other rows contain it.
         is_mixed = parts.any(dim=0) | parts.any(dim=1)
     certificate = certificate.with_doubt(Doubt.NEAR_DUPLICATE, is_mixed)
     certificate = certificate.with_doubt(Doubt.HIDDEN, may_hide(problem, rows))
     if explained is None:
-        suspects = may_leave_traces(problem, rows, checked.inputs * scale, parts, error_rate)
+        suspects = may_leave_traces(problem, rows, checked.inputs * scale, parts)
         certificate = certificate.with_doubt(Doubt.HIDDEN, suspects)
     return certificate.with_doubt(Doubt.NOISE, ~(errors <= problem.certificate.precision))
 
@@ -130,13 +116,13 @@ def doubt_values(
         than the precision. A part of row ``k`` moves the input of the part by as much of the input of ``k``, times
         the ratio of their effects.
     """
-    noise = 3 * problem.noise_width(rows)
-    certificate = certificate.with_doubt(Doubt.SUM, ~(explained.unexplained <= noise.clamp(min=UNEXPLAINED)))
+    rules = problem.certificate
+    noise = rules.clean * problem.noise_width(rows)
+    certificate = certificate.with_doubt(Doubt.SUM, ~(explained.unexplained <= noise.clamp(min=rules.widest_zero)))
     effects = torch.linalg.inv(rows).norm(dim=0) * rows.norm(dim=1)
     unnoticed = torch.maximum(explained.unexplained, noise) / explained.separation * effects
     # Two nearly equal inputs leave traces in other rows, far smaller than what their average is wrong by.
-    is_clean = are_clean(problem, rows) & (explained.unexplained <= TRACES * problem.noise_width(rows))
-    is_noticed: Tensor = (unnoticed[:, None] / effects <= problem.certificate.precision) & is_clean[:, None]
+    is_noticed: Tensor = (unnoticed[:, None] / effects <= rules.precision) & are_clean(problem, rows)[:, None]
     return certificate, is_noticed
 
 
@@ -145,20 +131,20 @@ def doubt_sums(
     problem: RowProblem,
     rows: Float[Tensor, "row rank"],
     inputs: Float[Tensor, "row value"],
-    error_rate: float,
 ) -> Certificate:
     """Add the doubt that a row is a sum of rows: refuted as that of one input, or not refuted as a sum.
 
     What no row refutes alone, all rows without a doubt may refute together; a small error of the law does not.
     """
-    units, limit = measure_off_units(problem, rows, inputs), math.log(error_rate / len(rows))
+    rules = problem.certificate
+    units, limit = measure_off_units(problem, rows, inputs), math.log(rules.error_rate / len(rows))
     is_one, is_no_sum = log_p_one(units) > limit, log_odds_one(units) > -limit
     # Squares do not cancel: where they show all gradients in the span of the rows' inputs, none is hidden in another.
     may_be_sum = len(rows) > 1 and problem.forms is None
     certificate = certificate.with_doubt(Doubt.SUM, ~is_one | (~is_no_sum & may_be_sum))
     others = certificate.is_certified
     together = units.pool(others.to(rows.device))
-    is_refuted = bool(others.any()) and float(log_p_one(together, MISJUDGED)) < math.log(error_rate)
+    is_refuted = bool(others.any()) and float(log_p_one(together, rules.misjudged)) < math.log(rules.error_rate)
     return certificate.with_doubt(Doubt.VARIED, others & is_refuted)
 
 
@@ -168,7 +154,7 @@ def are_clean(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Bool[Tens
         return torch.ones(len(rows), dtype=torch.bool, device=rows.device)
     sizes, zeros = problem.normalise(rows).square(), find_zeros(problem, rows)
     scatter = ((sizes * zeros).sum(dim=1) / zeros.sum(dim=1).clamp(min=1)).sqrt()
-    return scatter <= CLEAN * problem.noise_width(rows)
+    return scatter <= problem.certificate.clean * problem.noise_width(rows)
 
 
 def may_leave_traces(
@@ -176,7 +162,6 @@ def may_leave_traces(
     rows: Float[Tensor, "row rank"],
     inputs: Float[Tensor, "row value"],
     parts: Bool[Tensor, "row row"],
-    error_rate: float,
 ) -> Bool[Tensor, " row"]:
     """Return which rows may have left traces in others, at units that these should not have fired.
 
@@ -187,18 +172,19 @@ def may_leave_traces(
     have fired, unless rows that it may contain (``parts``) explain all of them. In an optimiser's state, where the law
     of firing is less sure, few such entries suffice, and the suspects are nonzero at all of them.
     """
-    units = measure_off_units(problem, rows, inputs)
+    units, rules = measure_off_units(problem, rows, inputs), problem.certificate
     is_nonzero = problem.normalise(rows).abs() > zero_width(problem, rows)
-    is_unlikely = units.is_off & (units.firing < UNLIKELY)
+    is_unlikely = units.is_off & (units.firing < rules.unlikely)
     strange = (is_unlikely & is_nonzero).to(rows)
     expected = units.firing * is_unlikely
     if has_decayed(problem):
-        has_many = poisson.sf(strange.sum(dim=1).cpu().numpy() - 1, expected.sum(dim=1).cpu().numpy()) < UNLIKELY
+        tail = poisson.sf(strange.sum(dim=1).cpu().numpy() - 1, expected.sum(dim=1).cpu().numpy())
+        has_many = tail < rules.unlikely
         is_suspect = strange @ (~is_nonzero).to(rows).T == 0
     else:
-        limit = math.log(error_rate / len(rows))
-        has_many = (log_p_one(units, MISJUDGED) < limit).numpy()
-        shared, usual = (counts @ is_nonzero.to(rows).T for counts in (strange, MISJUDGED * expected))
+        limit = math.log(rules.error_rate / len(rows))
+        has_many = (log_p_one(units, rules.misjudged) < limit).numpy()
+        shared, usual = (counts @ is_nonzero.to(rows).T for counts in (strange, rules.misjudged * expected))
         tail = poisson.logsf(shared.cpu().numpy() - 1, usual.clamp(min=1e-300).cpu().numpy())
         is_suspect = torch.as_tensor(tail < limit, device=rows.device)
         is_sound = ~torch.as_tensor(has_many, device=rows.device)
@@ -236,5 +222,5 @@ def may_hide(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Bool[Tenso
     for zeros in find_zeros(problem, rows):
         part = problem.hidden[:, zeros[: problem.hidden.shape[1]]]
         least = float(torch.linalg.eigvalsh(part @ part.T)[0])
-        is_hiding.append(least < LIKE_OTHERS * part.shape[1] / int(problem.gated.sum()))
+        is_hiding.append(least < problem.certificate.like_others * part.shape[1] / int(problem.gated.sum()))
     return torch.tensor(is_hiding, dtype=torch.bool)

@@ -11,34 +11,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from exhume.attacks.gates.participants import FIRM, POWER, Columns
+from exhume.attacks.gates.participants import POWER, Columns
 from exhume.core.least_squares import solve_least_squares
 
-ROUNDS = 15
-"""Largest number of rounds that add inputs."""
 REFINEMENTS = 3
-"""Number of times per round that gradients and inputs are fitted in turn."""
+"""Number of times per round that gradients and inputs are fitted in turn; converges."""
 WEIGHTINGS = 12
-"""Number of weighted fits in a robust fit; each is 0.4 times as wide as the one before."""
-NOISE = 5.0
-"""Size of the residual of a column that is fully explained, in standard deviations of its noise: rounding of strong
-inputs adds to it. Measured with true inputs: 4 to 7 in the median. Results with 3 and 10 are alike."""
-TOLERANCES = (12.0, 120.0, 1200.0)
-"""Distance up to which two columns show the same input, in sums of their noise; wider where narrower finds nothing."""
-WIDEST = 1e-2
-"""Largest such distance, relative to the norm of the input."""
-KNOWN = 2e-3
-"""Relative distance up to which an input is one that is known already."""
-NEAR = 1e-2
-"""Largest relative correction of an input by a fit; more means that its columns belong to others as well."""
-RIDGE = 1e-12
-"""Part of the mean diagonal that is added to normal equations, for inputs with fewer columns than outputs."""
+"""Number of weighted fits in a robust fit; each is 0.4 times as wide as the one before, down to the noise."""
 
 
 def add_inputs(columns: Columns, codes: Float[Tensor, "input rank"]) -> Float[Tensor, "all rank"]:
     """Return known inputs, fitted together, and those that are found in what they leave of the columns."""
     left = columns.changes
-    for _ in range(ROUNDS):
+    for _ in range(len(left)):
         new = _agreeing(columns, left, codes)
         if len(codes) + len(new) == 0:
             return codes
@@ -52,16 +37,16 @@ def _agreeing(
     columns: Columns, left: Float[Tensor, "rank unit"], codes: Float[Tensor, "input rank"]
 ) -> Float[Tensor, "new rank"]:
     """Return new inputs that two or more columns show alone."""
-    root, size = math.sqrt(len(left)), left.norm(dim=0)
-    units = (size > FIRM * root).nonzero()[:, 0]
+    size = left.norm(dim=0)
+    units = (size > columns.firm).nonzero()[:, 0]
     shown = (left[:, units] / (columns.constant @ left[:, units])).T
     shown, units = (kept[shown.isfinite().all(dim=1)] for kept in (shown, units))
     takes_part = (shown * columns.gates[units]).sum(dim=1) > 0
     is_possible = takes_part & columns.is_possible(shown)
-    shown, noise = shown[is_possible], (root / size[units])[is_possible]
+    shown, noise = shown[is_possible], (columns.noise / size[units])[is_possible]
     distances = torch.cdist(shown, shown) / shown.norm(dim=1)
-    for tolerance in TOLERANCES:
-        agrees = distances < (tolerance * (noise[:, None] + noise)).clamp(max=WIDEST)
+    for tolerance in (columns.deviations, math.inf):  # wider where noise alone finds nothing
+        agrees = distances < (tolerance * (noise[:, None] + noise)).clamp(max=columns.same)
         found, is_free = codes, torch.ones_like(noise, dtype=torch.bool)
         while bool(is_free.any()):
             votes = (agrees & is_free).sum(dim=1) * is_free
@@ -69,10 +54,10 @@ def _agreeing(
             if int(votes[best]) < 2:
                 break
             members = agrees[best] & is_free
-            is_free &= ~(agrees[best] | (distances[best] < KNOWN))
+            is_free &= ~(agrees[best] | (distances[best] < columns.same))
             weights = noise[members] ** -2
             mean = (shown[members] * weights[:, None]).sum(dim=0, keepdim=True) / weights.sum()
-            if len(found) == 0 or float(torch.cdist(mean, found).min()) > KNOWN * float(mean.norm()):
+            if len(found) == 0 or float(torch.cdist(mean, found).min()) > columns.same * float(mean.norm()):
                 found = torch.cat([found, mean])
         if len(found) > len(codes):
             break
@@ -85,10 +70,11 @@ def _fit(
     """Fit the gradients of inputs and the inputs in turn; return the inputs and what they leave of the columns."""
     for _ in range(REFINEMENTS):
         effects, left = _fit_effects(columns, codes, left)
-        weights = _weigh(left).sqrt()
+        weights = _weigh(columns, left).sqrt()
         solved = solve_least_squares((effects * weights).T, (columns.changes * weights).T)
         solved = solved / (solved @ columns.constant)[:, None]
-        is_near = (solved - codes).norm(dim=1) < NEAR * codes.norm(dim=1)
+        # A larger correction means that its columns belong to others as well.
+        is_near = (solved - codes).norm(dim=1) < columns.same * codes.norm(dim=1)
         codes = torch.where(is_near[:, None], solved, codes)
     return codes, _fit_effects(columns, codes, left)[1]
 
@@ -107,11 +93,12 @@ def _fit_effects(
     scale = (flat.norm(dim=1) * codes.norm(dim=1).repeat_interleave(outputs)).clamp(min=1e-300)
     coupling = (codes @ codes.T).repeat_interleave(outputs, 0).repeat_interleave(outputs, 1) / scale[:, None] / scale
     wanted = (codes @ columns.changes).repeat_interleave(outputs, 0) * flat / scale[:, None]
-    weights, width = _weigh(left), NOISE * math.sqrt(len(left))
+    weights, width = _weigh(columns, left), columns.deviations * columns.noise
     effects = codes.new_zeros(len(codes), flat.shape[1])
     for count in range(WEIGHTINGS):
         normal = ((flat * weights) @ flat.T) * coupling
-        normal = normal + (RIDGE * normal.diagonal().mean() + 1e-300) * torch.eye(len(normal)).to(normal)
+        # Inputs with fewer columns than outputs leave gradients open.
+        normal = normal + (1e-12 * normal.diagonal().mean() + 1e-300) * torch.eye(len(normal)).to(normal)
         factor, failed = torch.linalg.cholesky_ex(normal)
         if bool(failed):
             break
@@ -124,6 +111,10 @@ def _fit_effects(
     return effects, left
 
 
-def _weigh(left: Float[Tensor, "rank unit"]) -> Float[Tensor, " unit"]:
-    """Return weights with which a few unexplained columns do not spoil a fit."""
-    return (left.square().sum(dim=0) + NOISE**2 * len(left)) ** (POWER / 2 - 1)
+def _weigh(columns: Columns, left: Float[Tensor, "rank unit"]) -> Float[Tensor, " unit"]:
+    """Return weights with which a few unexplained columns do not spoil a fit.
+
+    Rounding of strong inputs adds to noise, so that a column is explained at several deviations. Measured with true
+    inputs: 4 to 7 in the median. Results with 3 and 10 are alike.
+    """
+    return (left.square().sum(dim=0) + (columns.deviations * columns.noise) ** 2) ** (POWER / 2 - 1)

@@ -12,35 +12,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from exhume.attacks.gates.firing import REACH, UNFORESEEN, firing_distance
+from exhume.attacks.gates.firing import firing_probability
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.rows import are_same
+from exhume.attacks.gates.rules import SearchRules
 from exhume.attacks.gates.zeros import count_beyond_chance, find_zeros
+from exhume.core.devices import numbers_at_once
 
-WORTH = 5.0
-"""Negative logarithm of the probability that an entry is zero by chance: what a zero says, in natural units."""
-VOLUME = 4.0
-"""Weight of the logarithm of the volume that the rows span, in zeros, where sums of squares are known. Rows of inputs
-that fired units together, in a single early step, combine to rows with more zeros, and gates at the end say nothing
-about these units; but such rows cancel, and span less. On CIFAR-10 one beats a true row by 26 zeros, at a logarithm of
-the volume that is lower by 10."""
-MOST_OUTSIDE = 10
-"""Largest number of values of an input outside their range that count, one zero each."""
-SINGULAR = 1e-7
-"""Least singular value of rows that determine inputs."""
 LEAST_GAIN = 1e-3
 """Least gain of an exchange, in zeros; less is rounding."""
-LEAST_PART = 1e-3
-"""Least part of a row in a proposal that replaces it."""
-PLACES = 3
-"""Number of rows that a proposal is tried in place of: those it is mostly made of, and as many that fit worst. A row
-that is wrong may be a small part of the right one: in one network of 14 faces, four others are larger."""
-MOVED_INPUTS = 6
-"""Number of inputs, those that an exchange moves most, by which it is judged."""
-PROMISING = 32
-"""Number of exchanges that are made before all are judged again."""
-MARGINS_AT_ONCE = 2**24
-"""Largest number of margins that are computed at once; limits memory."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +55,7 @@ class ClassifiedRows:
     def score(self, problem: RowProblem) -> float:
         """Return how well the rows fit together; minus infinity for rows that depend on each other."""
         readers = torch.linalg.inv_ex(self.rows).inverse
-        if not float(readers.norm()) < 1 / SINGULAR:  # not a number for singular rows
+        if not float(readers.norm()) < torch.finfo(readers.dtype).eps ** -0.5:  # not a number for singular rows
             return -math.inf
         codes = (problem.strengths[:, None] * readers).T
         constants = codes @ problem.basis[-1] if problem.has_bias else None
@@ -197,11 +177,11 @@ def score_rows(
     likely = hits * math.log(rate) + (trials - hits) * math.log1p(-rate)
     others = later - late
     likely = likely + _x_log_x(late) + _x_log_x(others) - _x_log_x(late + others)
-    distance = firing_distance(problem, margins.before, margins.after, lengths.to(margins.before))
-    surprise = (distance / REACH).clamp(max=-math.log(UNFORESEEN))
-    outside = (margins.inside < 0).sum(dim=-1).clamp(max=MOST_OUTSIDE)
+    surprise = -firing_probability(problem, margins.before, margins.after, lengths.to(margins.before)).log()
+    outside = (margins.inside < 0).any(dim=-1).to(evidence)
     unlikely = (surprise * (~zeros & gated)).sum(dim=-1) + lengths.clamp(min=1e-300).log()
-    return evidence + (likely - unlikely) / WORTH - outside
+    # About one entry of a row is zero by chance, so that a zero says as much as the logarithm of the number of units.
+    return evidence + (likely - unlikely) / math.log(max(problem.units, 2)) - outside
 
 
 def _x_log_x(count: Tensor) -> Tensor:
@@ -210,7 +190,7 @@ def _x_log_x(count: Tensor) -> Tensor:
 
 def _volume_weight(problem: RowProblem) -> float:
     """Return what the logarithm of the volume that rows span counts."""
-    return 0.0 if problem.forms is None else VOLUME
+    return 0.0 if problem.forms is None else problem.search.volume
 
 
 def _promising_exchanges(
@@ -218,7 +198,7 @@ def _promising_exchanges(
 ) -> list[tuple[int, int]]:
     """Return the exchanges that help if made alone, as pairs of proposal and place, the best first."""
     proposal, place, gain = _estimate_gains(problem, present, proposed)
-    best = gain.argsort(descending=True)[:PROMISING].tolist()
+    best = gain.argsort(descending=True)[: problem.rank].tolist()
     return [(int(proposal[at]), int(place[at])) for at in best if float(gain[at]) > LEAST_GAIN]
 
 
@@ -238,10 +218,10 @@ def _estimate_gains(
     rate = measure_rate(problem, gates, zeros)
     before = score_rows(problem, gates, codes.norm(dim=1), zeros, evidence, rate)
     parts = proposed.rows @ readers
-    few = min(MOVED_INPUTS, len(rows))
+    few = min(problem.search.group, len(rows))
     gains = [evidence[:0]]
-    proposals_tried, places = _pair_with_places(parts, before)
-    size = max(1, MARGINS_AT_ONCE // (few * margins.shape[1]))
+    proposals_tried, places = _pair_with_places(problem.search, parts, before)
+    size = max(1, numbers_at_once(rows.device) // (few * margins.shape[1]))
     for start in range(0, len(places), size):
         proposal, place = proposals_tried[start : start + size], places[start : start + size]
         at = torch.arange(len(place), device=rows.device)
@@ -272,12 +252,12 @@ def _estimate_gains(
 
 
 def _pair_with_places(
-    parts: Float[Tensor, "proposal row"], scores: Float[Tensor, " row"]
+    rules: SearchRules, parts: Float[Tensor, "proposal row"], scores: Float[Tensor, " row"]
 ) -> tuple[Int[Tensor, " pair"], Int[Tensor, " pair"]]:
     """Pair every proposal with the places of the rows it is mostly made of, and of those that fit worst."""
-    few = min(PLACES, parts.shape[1])
+    few = min(rules.group, parts.shape[1])
     is_tried = torch.zeros_like(parts, dtype=torch.bool)
-    is_part = parts.abs() > LEAST_PART
+    is_part = parts.abs() > rules.independence
     for order in (parts.abs(), -scores.expand_as(parts).masked_fill(~is_part, torch.inf)):
         is_tried.scatter_(1, order.topk(few, dim=1).indices, True)
     proposal, place = (is_tried & is_part).nonzero(as_tuple=True)

@@ -16,7 +16,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from exhume.attacks.attack import Attack
-from exhume.attacks.gates.rounds import GROWTH, Explain, Tick
+from exhume.attacks.gates.rounds import Explain, Tick
+from exhume.attacks.gates.rules import SearchRules
 from exhume.attacks.weight_difference import WeightDifference
 from exhume.clues.subspace import InputSubspace
 from exhume.clues.tail import tail_view
@@ -26,8 +27,8 @@ from exhume.gradient_sums.sums import stack_of
 from exhume.inversion.through_trunk import trunk_of
 from exhume.records import AttackerView
 
-EXPLAINING = WeightDifference(steps=250, oversampling=2.0, features="midpoint", learning_rate=0.1)
-"""The attack that explains the evidence."""
+EXPLAINING = WeightDifference(oversampling=2.0, features="midpoint", learning_rate=0.1)
+"""The attack that explains the evidence; the rules of the search say for how many steps."""
 
 
 def explanations(
@@ -36,6 +37,7 @@ def explanations(
     columns: Float[Tensor, "value rank"],
     warm_start: Attack | None,
     context: RunContext,
+    rules: SearchRules,
 ) -> Explain | None:
     """Return the source of inputs that explain the evidence; None where no attack applies.
 
@@ -45,6 +47,7 @@ def explanations(
         columns: the directions that inputs are returned in coordinates of.
         warm_start: an attack to ask first.
         context: the source of chance, and the deadline.
+        rules: how many steps to take.
     """
     layer = subspace.layer
     own = view if layer.reads_input else tail_view(view, layer)
@@ -61,7 +64,7 @@ def explanations(
             read = inputs.flatten(1) if layer.reads_input else trunk_of(view, layer.name, layer.evidence.after)(inputs)
         else:
             assert own is not None, "without a view of the layer and a warm start there is nothing to ask"
-            attack = replace(EXPLAINING, steps=EXPLAINING.steps * GROWTH**asked)
+            attack = replace(EXPLAINING, steps=rules.explaining_steps * rules.growth**asked)
             if can_continue:
                 read = attack.explain_rest(own, subspace.without(rows), quiet).double()
             else:

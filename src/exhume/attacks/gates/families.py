@@ -11,13 +11,7 @@ from torch import Tensor
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.rows import are_same
 from exhume.attacks.gates.zeros import find_zeros
-
-LARGEST = 6
-"""Largest number of rows in a family."""
-SETS, EVERY_SET = 2**12, 2**15
-"""Largest number of sets of units that are tried in a family, and in all families together."""
-KEPT = 2
-"""Number of proposed rows, per row of the family."""
+from exhume.core.devices import numbers_at_once
 
 
 def rows_in_families(
@@ -42,11 +36,12 @@ def rows_in_families(
     related = (parts | parts.T).fill_diagonal_(True)
     shared = (zeros.to(rows) @ zeros.to(rows).T).masked_fill(~related, -1.0)
     families = {
-        tuple(sorted(shared[row].topk(min(LARGEST, int(related[row].sum()))).indices.tolist()))
+        tuple(sorted(shared[row].topk(min(problem.search.group, int(related[row].sum()))).indices.tolist()))
         for row in (related.sum(dim=1) > 1).nonzero()[:, 0].tolist()
     }
     found = [rows[:0]]
-    sets = min(SETS, EVERY_SET // max(len(families), 1))
+    # Together they have as many entries as an intermediate result may have.
+    sets = max(1, numbers_at_once(rows.device) // (problem.units * max(len(families), 1)))
     for family in sorted(families):
         chosen = list(family)
         # Units that all rows leave off say nothing, and those that all inputs turn on nothing either.
@@ -70,12 +65,12 @@ def _sparsest(problem: RowProblem, rows: Tensor, units: Tensor, sets: int, gener
     normals = normals[normals.isfinite().all(dim=1)]
     normals = normals / normals.norm(dim=1, keepdim=True).clamp(min=1e-300)
     candidates = normals @ basis
-    width = problem.certificate.zero_width * problem.noise_width(candidates)
+    width = problem.deviations * problem.noise_width(candidates)
     width = width.clamp(min=problem.certificate.widest_zero) / problem.units**0.5
     size = (candidates @ problem.rows).norm(dim=1)
     score = ((normals @ entries).abs() <= (width * size)[:, None]).sum(dim=1)
     found = [candidates[:0]]
-    for _ in range(KEPT * count if len(candidates) else 0):
+    for _ in range(count if len(candidates) else 0):
         best = candidates[int(score.argmax())][None]
         found.append(best)
         score = score.masked_fill(are_same(problem, candidates, best)[:, 0], -1)

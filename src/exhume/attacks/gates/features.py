@@ -41,9 +41,7 @@ def doubt_features(
     certificate = certificate.with_doubt(Doubt.MOVED, every & (not layer.inputs_stood_still))
     if not are_non_negative(view, layer.name, layer.evidence.after):
         return certificate.with_doubt(Doubt.FEATURES, every)
-    # The precision is a fiftieth of a typical feature, so this is the slack of pixels as well.
-    slack = rules.range_slack / 0.02 * rules.precision
-    return certificate.with_doubt(Doubt.FEATURES, (inputs < -slack).any(dim=1).cpu())
+    return certificate.with_doubt(Doubt.FEATURES, (inputs < -rules.precision).any(dim=1).cpu())
 
 
 def is_plausible(
@@ -54,5 +52,5 @@ def is_plausible(
         return is_inside_range(view, inputs, rules)
     if not are_non_negative(view, layer.name, layer.evidence.after):
         return torch.ones(len(inputs), dtype=torch.bool, device=inputs.device)
-    slack = rules.range_slack / 0.02 * rules.precision * inputs.abs().amax(dim=1, keepdim=True)
+    slack = rules.precision * inputs.abs().amax(dim=1, keepdim=True)
     return (inputs >= -slack).all(dim=1)

@@ -9,17 +9,6 @@ from torch import Tensor
 
 from exhume.attacks.gates.problem import RowProblem
 
-ROUNDING = 1e-5
-"""Least pre-activation whose sign float32 tells, relative to the norms of the input and the unit."""
-REACH = 0.2
-"""Distance from firing at which a unit that is off at both ends fired in between with probability 1/e. Chosen among
-0.1, 0.15, 0.2 and 0.3 on true rows of 48 small trainings, 20 with lively gates and a federated round, of whose 32 true
-rows 0.1 refutes 17, and on known sums."""
-UNFORESEEN = 1e-3
-"""Probability that a unit fired for a reason that its distance does not explain."""
-LEAST_MOVEMENT = 0.1
-"""Least distance that a unit is taken to have covered, in medians of all units: some return to where they began."""
-
 
 def firing_distance(
     problem: RowProblem,
@@ -40,11 +29,23 @@ def firing_distance(
     """
     margins = (before.clamp(max=0) * after.clamp(max=0)).sqrt()
     if problem.gates_are_exact:
-        return torch.where(margins > ROUNDING * lengths[..., None] * problem.before.norm(dim=1), torch.inf, 0.0)
+        return torch.where(margins > problem.rounding * lengths[..., None] * problem.before.norm(dim=1), torch.inf, 0.0)
     informative = problem.gated.bool()
     moved = (problem.after - problem.before).norm(dim=1)
     if bool((moved[informative] > 0).any()):
-        covered: Tensor = moved.clamp(min=LEAST_MOVEMENT * float(moved[informative].median()))
+        covered: Tensor = moved.clamp(min=problem.certificate.least_movement * float(moved[informative].median()))
         return margins / (covered * lengths[..., None]).clamp(min=1e-300)
     typical = before[..., informative].square().mean(dim=-1, keepdim=True).sqrt()
     return margins / typical.clamp(min=1e-300)
+
+
+def firing_probability(
+    problem: RowProblem,
+    before: Float[Tensor, "*trial row unit"],
+    after: Float[Tensor, "*trial row unit"],
+    lengths: Float[Tensor, "*trial row"],
+) -> Float[Tensor, "*trial row unit"]:
+    """Return how likely units that are off at both ends fired in between (arguments as :func:`firing_distance`)."""
+    rules = problem.certificate
+    distance = firing_distance(problem, before, after, lengths)
+    return torch.exp(-distance / rules.reach).clamp(rules.unforeseen, 1 - rules.unforeseen)

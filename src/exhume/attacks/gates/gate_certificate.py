@@ -22,8 +22,9 @@ from exhume.attacks.gates.problem import RowProblem, pose_problem
 from exhume.attacks.gates.readout import divide_by_constant
 from exhume.attacks.gates.rounds import RowSearch
 from exhume.attacks.gates.rows import polish
+from exhume.attacks.gates.rules import CertificateRules
 from exhume.attacks.gates.separation import separate
-from exhume.attacks.gates.shared_part import SAME_INPUT, SEPARATED, add_candidates
+from exhume.attacks.gates.shared_part import SEPARATED, add_candidates
 from exhume.attacks.gates.significance import log_p_generic
 from exhume.attacks.gates.squares import SUMS_TO_SEARCH, add_squares
 from exhume.attacks.gates.sums import explain_rows
@@ -40,9 +41,6 @@ from exhume.core.text import count_noun
 from exhume.inversion.through_trunk import invert_features
 from exhume.models.passes import is_same_in_training
 from exhume.records import AttackerView, Outcome, Reconstruction
-
-IDLE_BESIDE_SEPARATED = 3
-"""Number of rounds without a new row after which the search ends, where more inputs were separated than rows found."""
 
 
 @settings
@@ -80,12 +78,14 @@ class GateCertificate(Attack):
         subspace = clues_of(view).require_gate_subspace()
         evidence = subspace.layer.evidence
         ends = (evidence.before, evidence.after)
+        rules = CertificateRules(error_rate=self.error_rate / 2)  # the other half is for proofs by levels
         signals = tuple(backward_signals(view, end, subspace.layer) for end in ends)
         problem = pose_problem(
             subspace,
             signals,
             has_exact_signals=is_same_in_training(view.model, view.input_shape),
             ends=range_ends(view, subspace.basis) if subspace.layer.reads_input else None,
+            certificate=rules,
         )
         compressed, columns = compress_values(problem)
         squares = read_unit_squares(subspace)
@@ -96,8 +96,7 @@ class GateCertificate(Attack):
             problem=compressed,
             generator=context.generator,
             starts=self.starts,
-            error_rate=self.error_rate,
-            explain=explanations(view, subspace, columns @ compressed.basis, self.warm_start, context),
+            explain=explanations(view, subspace, columns @ compressed.basis, self.warm_start, context, problem.search),
         )
         about = {"attack": repr(self), "seed": context.generator.initial_seed()}
         saved = context.saved("row search", about, problem.rows, problem.basis)
@@ -108,7 +107,7 @@ class GateCertificate(Attack):
         while search.rounds < self.rounds and not search.is_finished(self.patience):
             # Features that moved are never certified, so that rows are worth no more than separated inputs.
             is_early = not subspace.layer.inputs_stood_still and search.rounds == 0
-            if search.idle >= IDLE_BESIDE_SEPARATED or is_early:
+            if search.idle >= problem.search.patience or is_early:
                 separated = separate(view, subspace, problem) if separated is None else separated
                 if len(separated) > max(len(search.found), problem.rank // 2 if is_early else 0):
                     break
@@ -129,12 +128,12 @@ class GateCertificate(Attack):
         found = self._result(view, subspace, problem, search)
         if int(found.certified.sum()) < problem.rank and not search.inputs.are_all:
             separated = separate(view, subspace, problem) if separated is None else separated
-            found = add_candidates(found.cpu(), _unknown(separated, found), SEPARATED)
+            found = add_candidates(found.cpu(), _unknown(separated, found, problem.certificate.precision), SEPARATED)
         if subspace.layer.reads_input:
             if not problem.has_bias:  # an input of any other scale lies on levels as well
                 return found
             inputs = divide_by_constant(problem, search.inputs.codes @ problem.basis.T)[:, : view.input_size]
-            found = _merge(found.cpu(), view.to_pixels(inputs.float()).cpu())
+            found = _merge(found.cpu(), view.to_pixels(inputs.float()).cpu(), problem.certificate.precision)
             tried = search.inputs.tried + len(found)
             return prove_by_levels(view, found, self.error_rate / 2, problem.rank - 1, tried, search.inputs.grids)
         guess = 1e-3 if problem.gates_are_exact else 1e-2
@@ -156,7 +155,7 @@ class GateCertificate(Attack):
         # Rows that follow from proven inputs may have too few zeros to be fitted to them.
         is_final = has_decayed(problem) or search.inputs.are_all
         rows = search.found if is_final else polish(problem, search.found)
-        rows, families = fit_families(problem, rows, self.error_rate)
+        rows, families = fit_families(problem, rows)
         tried = max(search.tried, 1)
         checked = check_rows(problem, rows)
         inputs = checked.inputs[:, : subspace.layer.input_size]
@@ -170,7 +169,7 @@ class GateCertificate(Attack):
             explained = explain_rows(problem, rows, checked.inputs * scale)
             by_row = torch.minimum(by_row, explained.log_p) + math.log(2)  # two tests for the same row
         log_p = (torch.maximum(checked.log_p, by_row) + math.log(tried)).clamp(max=0.0)
-        certificate = certify(problem, checked, log_p, scale, self.error_rate / 2, families, explained)
+        certificate = certify(problem, checked, log_p, scale, families, explained)
         certificate = certificate.with_doubt(Doubt.RANGE, ~(is_inside_range(view, inputs, rules) & is_scaled))
         certificate = doubt_features(certificate, view, subspace.layer, inputs, rules)
         certified = certificate.is_certified
@@ -195,15 +194,15 @@ class GateCertificate(Attack):
         )
 
 
-def _unknown(inputs: Float[Tensor, "input ..."], found: Reconstruction) -> Float[Tensor, "new ..."]:
-    """Return the inputs that are not among the found ones."""
-    return inputs[(_relative_distances(inputs, found) > SAME_INPUT).all(dim=1)]
+def _unknown(inputs: Float[Tensor, "input ..."], found: Reconstruction, precision: float) -> Float[Tensor, "new ..."]:
+    """Return the inputs that are not among the found ones, up to a part of their norm."""
+    return inputs[(_relative_distances(inputs, found) > precision).all(dim=1)]
 
 
-def _merge(found: Reconstruction, inputs: Float[Tensor, "input ..."]) -> Reconstruction:
+def _merge(found: Reconstruction, inputs: Float[Tensor, "input ..."], precision: float) -> Reconstruction:
     """Return a reconstruction with inputs that levels prove, in place of those that are nearly the same."""
     distances = _relative_distances(inputs, found)
-    is_near = (distances <= SAME_INPUT).any(dim=1)
+    is_near = (distances <= precision).any(dim=1)
     merged = found.inputs.clone()
     if bool(is_near.any()):
         merged[distances[is_near].argmin(dim=1)] = inputs[is_near]

@@ -16,7 +16,7 @@ def is_inside_range(
     if box is None or inputs.shape[1] != view.input_size:
         return torch.ones(len(inputs), dtype=torch.bool, device=inputs.device)
     low, high = box
-    slack = rules.range_slack * (high - low)
+    slack = rules.precision * (high - low)
     return ((inputs > low - slack) & (inputs < high + slack)).all(dim=1)
 
 

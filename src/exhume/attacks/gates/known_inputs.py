@@ -34,7 +34,6 @@ class KnownInputs:
     """The inputs that levels prove (:mod:`exhume.attacks.levels`), and the rows that these determine."""
 
     problem: RowProblem
-    error_rate: float
     tried: int = 0
     """Number of inputs that were tried on levels, and so the number of rows that were tried at most."""
     have_moved: bool = False
@@ -67,13 +66,15 @@ class KnownInputs:
             return False
         self.tried += len(codes)
         grids = BYTE_GRIDS if have_moved else self.grids
-        levels = find_levels(values_of(problem, codes), self.error_rate, problem.rank - 1, self.tried, grids)
+        levels = find_levels(
+            values_of(problem, codes), problem.certificate.error_rate, problem.rank - 1, self.tried, grids
+        )
         if levels is not None:
             self.codes = add_independent(self.codes, codes_of(problem, levels.nearest[levels.is_proven]))
         is_more = len(self.codes) > before
         self.have_moved |= have_moved and is_more
         if is_more and (have_moved or self.are_all):
-            self.rows = rows_of_known(problem, self.codes, math.log(self.error_rate / self.tried))
+            self.rows = rows_of_known(problem, self.codes, math.log(problem.certificate.error_rate / self.tried))
         return is_more
 
     def add_last(self, rows: Float[Tensor, "rank rank"]) -> None:
@@ -83,7 +84,7 @@ class KnownInputs:
         makes all of them right is decided by the levels of the input.
         """
         problem = self.problem
-        if len(self.codes) != problem.rank - 1:
+        if not 0 < len(self.codes) == problem.rank - 1:
             return
         equations = torch.nn.functional.normalize(self.codes / problem.strengths)
         present, last = rows[(rows @ equations.T).abs().argmax(dim=0)], complement(equations).T

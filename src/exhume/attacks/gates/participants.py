@@ -5,26 +5,17 @@ input; an input that is found is subtracted from all columns it takes part in, w
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from exhume.attacks.gates.rules import CertificateRules, SearchRules
+from exhume.clues.subspace import CLEAR_GAP
 from exhume.core.least_squares import solve_least_squares
 
-NOISE_TAIL = 8.0
-"""Standard deviations up to which an entry counts as zero."""
-FIRM = 60.0
-"""Size of a column, in standard deviations of its noise, from which it serves as an input."""
-LEAST_SEPARATION = 1.9
-"""Least sum of the shares of zeros that a row has where its input takes no part, and of nonzeros where it does."""
-LEAST_GAP = 3.0
-"""Least lead of a row over any other direction, in its contrast between the columns of its input and all others."""
-INSIDE = 0.98
-"""Least share of the units that all inputs turn on or off which an input must turn on or off as well."""
-ROUNDS = 10
-"""Largest number of rounds of peeling."""
 POWER = 0.5
 """Exponent of residuals in robust fits; below 1, so that many small outliers do not add up."""
 
@@ -45,6 +36,28 @@ class Columns:
     precision: float
     """Rounding of a backward signal, relative to the largest that it can be. It acts along one input, so that noise in
     random directions hides it for weak inputs and not for strong ones."""
+    certificate: CertificateRules = field(default_factory=CertificateRules)
+    search: SearchRules = field(default_factory=SearchRules)
+
+    @cached_property
+    def deviations(self) -> float:
+        """How many standard deviations noise exceeds in no entry of any column, except with the error rate."""
+        return self.certificate.deviations(self.changes.numel())
+
+    @property
+    def noise(self) -> float:
+        """The norm of the noise of a column."""
+        return math.sqrt(len(self.changes))
+
+    @property
+    def firm(self) -> float:
+        """The norm from which a column serves as an input: its noise is within the precision of an input."""
+        return self.noise / self.certificate.precision
+
+    @property
+    def same(self) -> float:
+        """Largest distance of two copies of an input, relative to its norm; each is off by half of it at most."""
+        return self.certificate.precision / 2
 
     @property
     def reach(self) -> Float[Tensor, " unit"]:
@@ -65,11 +78,11 @@ class Columns:
         """Return where the entries of a row are not zero, if its input takes part in the units of ``pattern``."""
         entries = (row @ self.changes).abs()
         strength = (entries / self.reach)[pattern].max()
-        return entries > NOISE_TAIL * (1 + self.precision * strength * self.reach)
+        return entries > self.deviations * (1 + self.precision * strength * self.reach)
 
     def is_possible(self, codes: Float[Tensor, "input rank"]) -> Bool[Tensor, " input"]:
-        """Return which inputs switch the units alike that all inputs switch alike."""
-        return ((codes @ self.limits.T) > 0).double().mean(dim=1) >= INSIDE
+        """Return which inputs switch nearly all units alike that all inputs switch alike."""
+        return ((codes @ self.limits.T) <= 0).double().mean(dim=1) <= self.search.few
 
 
 def peel(columns: Columns) -> Float[Tensor, "input rank"]:
@@ -79,18 +92,17 @@ def peel(columns: Columns) -> Float[Tensor, "input rank"]:
     patterns: list[Tensor] = []
     codes: dict[int, Tensor] = {}
     left = changes
-    for _ in range(ROUNDS):
+    for _ in range(rank):
         before = len(rows), len(codes)
         known = torch.stack(list(codes.values())) if codes else rows[:0]
         for row, pattern in _find_rows(columns, as_inputs(columns, left), known):
-            together = torch.cat([rows, row[None]])
-            is_new = len(rows) == 0 or float((rows @ row).abs().max()) < 0.98
+            is_new = float(torch.linalg.svdvals(torch.cat([rows, row[None]]))[-1]) > columns.search.independence
             # An input that takes part in these units and in no others hides the row of this one until it is known.
             hidden = [
                 one for place, one in enumerate(patterns) if place not in codes and not bool((one & ~pattern).any())
             ]
-            if is_new and not hidden and float(torch.linalg.svdvals(together)[-1]) > 1e-5:
-                rows, patterns = together, [*patterns, pattern]
+            if is_new and not hidden:
+                rows, patterns = torch.cat([rows, row[None]]), [*patterns, pattern]
         left = _find_codes(columns, rows, patterns, codes)
         if (len(rows), len(codes)) == before:
             break
@@ -99,7 +111,7 @@ def peel(columns: Columns) -> Float[Tensor, "input rank"]:
 
 def as_inputs(columns: Columns, changes: Float[Tensor, "rank unit"]) -> Float[Tensor, "input rank"]:
     """Return the columns that are firm and possible inputs, with a constant of 1."""
-    firm = changes[:, changes.norm(dim=0) > FIRM * math.sqrt(len(changes))].T
+    firm = changes[:, changes.norm(dim=0) > columns.firm].T
     firm = firm / (firm @ columns.constant)[:, None]
     firm = firm[firm.isfinite().all(dim=1)]
     return firm[columns.is_possible(firm)]
@@ -115,12 +127,12 @@ def _find_rows(
     free = torch.linalg.qr(known.T, mode="complete")[0][:, len(known) :]
     changes, found = free.T @ columns.changes, []
     for pattern in torch.unique(columns.participation(codes), dim=0) if len(codes) and len(changes) else ():
-        if int((~pattern).sum()) < len(changes) + 10 or not bool(pattern.any()):
+        if int((~pattern).sum()) < 2 * len(changes) or not bool(pattern.any()):  # too few zeros determine no row
             continue
         row, gap = _contrast(changes[:, pattern], changes[:, ~pattern])
         entries = columns.is_entry(free @ row, pattern)
         separation = float((~entries[~pattern]).double().mean() + entries[pattern].double().mean())
-        if separation > LEAST_SEPARATION and gap > LEAST_GAP:
+        if separation > 2 - columns.search.few and gap > CLEAR_GAP:
             found.append((separation, free @ row, pattern))
     return [(row, pattern) for _, row, pattern in sorted(found, key=lambda one: -one[0])]
 
@@ -167,13 +179,12 @@ def _agreed_code(
     columns: Columns, left: Float[Tensor, "rank unit"], pattern: Bool[Tensor, " unit"]
 ) -> Float[Tensor, " rank"] | None:
     """Return the input that most of its columns agree on; None where no two agree."""
-    root = math.sqrt(len(left))
     own = left[:, pattern]
-    own = own[:, own.norm(dim=0) > FIRM * root]
+    own = own[:, own.norm(dim=0) > columns.firm]
     inputs = (own / (columns.constant @ own)).T
-    precision = root / own.norm(dim=0)
+    precision = columns.noise / own.norm(dim=0)
     distances = torch.cdist(inputs, inputs) / inputs.norm(dim=1)
-    agrees = distances < (12 * (precision[:, None] + precision)).clamp(max=1e-2)
+    agrees = distances < (columns.deviations * (precision[:, None] + precision)).clamp(max=columns.same)
     votes = agrees.sum(dim=1)
     if len(votes) < 2 or int(votes.max()) < 2:
         return None
@@ -191,22 +202,22 @@ def _fitted_codes(
     missing: list[int],
 ) -> dict[int, Float[Tensor, " rank"]]:
     """Fit the inputs of several rows to the columns that they share; keep those that explain two columns or more."""
-    root = math.sqrt(len(left))
     size = left.norm(dim=0)
-    touched = torch.stack([patterns[row] for row in missing]).any(dim=0) & (size > 0.5 * FIRM * root)
+    touched = torch.stack([patterns[row] for row in missing]).any(dim=0) & (size > columns.firm)
     if int(touched.sum()) <= len(missing):
         return {}
     matrix, residuals = fit_robustly(entries[missing][:, touched], left[:, touched], size[touched])
     explained = torch.zeros_like(touched)
-    explained[touched] = residuals < (15 * root / size[touched]).clamp(min=1e-6)
+    explained[touched] = residuals < columns.deviations * columns.noise / size[touched]
     codes = (matrix / (columns.constant @ matrix)).T
     participation, is_possible = columns.participation(codes), columns.is_possible(codes)
+    allowed = columns.certificate.allowed_contradictions(len(touched))
     return {
         row: codes[place]
         for place, row in enumerate(missing)
         if bool(is_possible[place])
         and int((explained & patterns[row]).sum()) >= 2
-        and int((participation[place] != patterns[row]).sum()) <= 2
+        and int((participation[place] != patterns[row]).sum()) <= allowed
     }
 
 

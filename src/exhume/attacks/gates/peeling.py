@@ -19,29 +19,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from exhume.attacks.gates.backprop import explained_share
-from exhume.attacks.gates.firing import ROUNDING
 from exhume.attacks.gates.halfspaces import weighted_gram
 from exhume.attacks.gates.participants import fit_robustly
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.rows import are_same, towards_lowest
 from exhume.core.devices import numbers_at_once
 from exhume.core.least_squares import solve_least_squares
-
-VISIBLE = 20.0
-"""Size of what is left of a sum, relative to its error, from which on it may show an input."""
-COARSEST = 0.02
-"""Largest error of an input that is read off a sum, relative to its constant."""
-DETERMINED = 1e4
-"""Least ratio of the second-lowest eigenvalue to the lowest at which zeros determine one row and not two."""
-EXPLAINED = 0.9
-"""Least share of a row that the backward signals of its input explain. Where all inputs turn most units on, other
-vectors have many zeros too: measured up to 0.8 for these, in one gradient after 200 steps of Adam, and from 0.91 on for
-true rows, whose inputs may still contain others."""
-CHANGED = 1e-6
-"""Relative change of what is left of a sum from which on it is tried again."""
-MOSTLY_ON = 6
-"""Number of units per output, those that the mean input turns on most, among which the units that all inputs fire are
-looked for. Measured on 128 to 256 images of CIFAR-10: all inputs fire half of these units."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +79,7 @@ def peel_rows(problem: RowProblem, tick: Callable[[], None] = lambda: None) -> t
     while len(found.rows) < problem.rank:
         tick()
         size = sums.left.norm(dim=0)
-        is_new = ((size - last_size).abs() > CHANGED * size) & _may_show_inputs(problem, sums)
+        is_new = ((size - last_size).abs() > sums.error) & _may_show_inputs(problem, sums)
         last_size, tested = torch.where(is_new, size, last_size), tested + int(is_new.sum())
         new = _keep_single_inputs(problem, _read_inputs(problem, sums, is_new), found.rows)
         if len(new.rows) == 0:
@@ -129,10 +112,10 @@ def _pose_sums(problem: RowProblem) -> Sums:
         return sums
     # The first direction of the changes is that of the mean input.
     mean = problem.basis[-1, 0].sign() * gates[:, 0] / gates.norm(dim=1).clamp(min=1e-300)
-    most = min(MOSTLY_ON * len(readout), problem.units)
+    most = min(problem.search.mostly_on * len(readout), problem.units)
     chosen = mean.masked_fill(~problem.informative.bool(), -torch.inf).topk(most).indices
     matrix, _ = fit_robustly(readout[:, chosen], changes[:, chosen], changes[:, chosen].norm(dim=0))
-    is_shared = (changes - matrix @ readout).norm(dim=0) < VISIBLE * error
+    is_shared = (changes - matrix @ readout).norm(dim=0) < problem.deviations * error
     if int(is_shared.sum()) < 2 * len(readout):
         return sums
     matrix = solve_least_squares(readout[:, is_shared].T, changes[:, is_shared].T).T
@@ -143,7 +126,7 @@ def _pose_sums(problem: RowProblem) -> Sums:
 def _may_show_inputs(problem: RowProblem, sums: Sums) -> Bool[Tensor, " sum"]:
     """Return which sums may show a single input: one in the range of inputs, that takes part in the sum."""
     constants = problem.basis[-1] @ sums.left
-    is_visible = (sums.left.norm(dim=0) > VISIBLE * sums.error) & (sums.error < COARSEST * constants.abs())
+    is_visible = sums.error < problem.certificate.precision * constants.abs()
     codes = (sums.left / constants).T
     takes_part = (sums.gates * codes).sum(dim=1) > 0
     is_inside = torch.ones_like(takes_part) if problem.box is None else (codes @ problem.box.T > 0).all(dim=1)
@@ -168,8 +151,8 @@ def _certainly_off(
     problem: RowProblem, codes: Float[Tensor, "input rank"], precision: Float[Tensor, " input"]
 ) -> Bool[Tensor, "input unit"]:
     """Return the units that inputs leave off, however their error and rounding move them."""
-    gates, deviations = problem.gates[0], problem.certificate.zero_width
-    reach = deviations * precision + ROUNDING * codes.norm(dim=1)
+    gates = problem.gates[0]
+    reach = problem.deviations * precision + problem.rounding * codes.norm(dim=1)
     is_off: Tensor = codes @ gates.T < -reach[:, None] * gates.norm(dim=1)
     return is_off & problem.informative.bool()
 
@@ -177,22 +160,29 @@ def _certainly_off(
 def _keep_single_inputs(problem: RowProblem, inputs: SingleInputs, found: Float[Tensor, "row rank"]) -> SingleInputs:
     """Keep new inputs whose rows are zero up to noise on all units that they leave off; the most precise of each."""
     is_off = _certainly_off(problem, inputs.codes, inputs.precision)
-    width = problem.certificate.zero_width * problem.noise_width(inputs.rows)[:, None]
+    width = problem.deviations * problem.noise_width(inputs.rows)[:, None]
     misfits = ((problem.normalise(inputs.rows).abs() > width) & is_off).sum(dim=1)
-    is_row = (misfits <= problem.certificate.forgiven_contradictions) & (is_off.sum(dim=1) >= problem.rank)
+    is_row = (misfits <= problem.certificate.allowed_contradictions(problem.units)) & (
+        is_off.sum(dim=1) >= problem.rank
+    )
     is_row &= ~are_same(problem, inputs.rows, found).any(dim=1)
     if problem.has_known_values:
         chunk = max(1, numbers_at_once(is_row.device) // (problem.rows.shape[1] * 2 * problem.rank))
         for some in torch.split(is_row.nonzero()[:, 0], chunk):
             if len(some):
-                is_row[some] = explained_share(problem, inputs.rows[some], inputs.codes[some]) > EXPLAINED
+                is_row[some] = (
+                    explained_share(problem, inputs.rows[some], inputs.codes[some])
+                    > problem.search.least_explained_exactly
+                )
     chosen, kept = is_row.nonzero()[:, 0], list[int]()
     for place in chosen[inputs.precision[chosen].argsort()].tolist():
         if kept and bool(are_same(problem, inputs.rows[place : place + 1], inputs.rows[kept]).any()):
             continue
         columns = problem.rows[:, is_off[place]]
         values = torch.linalg.eigvalsh(columns @ columns.T)
-        if float(values[1]) > DETERMINED * max(float(values[0]), 1e-15 * float(values[-1])):
+        # What moves the lowest direction towards the next one moves the row by less than the precision.
+        noise = max(float(values[0]), torch.finfo(values.dtype).eps * float(values[-1]))
+        if noise < problem.certificate.precision**2 * float(values[1]):
             kept.append(place)
     return inputs.chosen(kept)
 

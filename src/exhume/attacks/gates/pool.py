@@ -15,16 +15,9 @@ from exhume.attacks.gates.rows import are_same, drop_repeats, polish, sharpen
 from exhume.attacks.gates.significance import log_p_zeros
 from exhume.attacks.gates.zeros import count_evidence, find_zeros
 
-POOL_SIZE = 8
-"""Rows that are kept in the pool, per dimension of the row space, besides its basis."""
 FURTHER_STEPS = 6
 """Number of steps by which rows are polished further. In the demo's faces, they add 12 zeros to a row that
 contained 0.3 % of two others, which completes its 458."""
-INDEPENDENT_NOISE = 3.0
-"""Least part of a row that heavier rows do not span, in standard deviations of the noise of an entry."""
-LEAST_BEYOND = 0.1
-"""Least number of zeros beyond those that can be forced, relative to the median of the basis. True rows have about as
-many as each other; a search of many rows also ends in vectors with few more zeros than can be forced."""
 
 
 def add_to_pool(
@@ -51,7 +44,7 @@ def add_to_pool(
         against = count_contradictions(problem, rows, codes)
         is_explained = against <= rules.largest_contradiction * find_zeros(problem, rows).sum(dim=1)
         share = explained_share(problem, rows, codes) if problem.is_local else torch.ones_like(against)
-        least = rules.least_explained if problem.readout is None else rules.least_explained_linearly
+        least = rules.least_explained if problem.readout is None else rules.least_explained_exactly
         is_explained &= share >= least * share.max()
         new = ((count_evidence(problem, rows) - against) * share)[is_explained]
         pool, weights = torch.cat([pool, rows[is_explained]]), torch.cat([weights, new])
@@ -59,11 +52,13 @@ def add_to_pool(
     pool, weights = pool[order], weights[order]
     same = torch.tril(are_same(problem, pool, pool), -1).any(dim=1)
     pool, weights = pool[~same], weights[~same]
-    kept = torch.arange(len(pool), device=pool.device) < POOL_SIZE * problem.rank
+    kept = torch.arange(len(pool), device=pool.device) < rules.group * problem.rank
     basis = _independent(problem, pool)
     kept[basis] = True
+    # A search of many rows also ends in vectors with few more zeros than can be forced; true rows have about as many
+    # as each other.
     beyond = count_evidence(problem, pool) - (problem.rank - 1)
-    kept &= beyond >= LEAST_BEYOND * (beyond[basis].median() if basis else 0)
+    kept &= beyond >= rules.few * (beyond[basis].median() if basis else 0)
     return pool[kept], weights[kept]
 
 
@@ -76,7 +71,7 @@ def _independent(problem: RowProblem, rows: Tensor) -> list[int]:
     """Return which rows are not spanned by rows before them."""
     kept: list[int] = []
     basis, rest = rows[:0], rows.clone()
-    least = (INDEPENDENT_NOISE * problem.noise_width(rows)).clamp(min=problem.search.independence).tolist()
+    least = (problem.certificate.clean * problem.noise_width(rows)).clamp(min=problem.search.independence).tolist()
     for index in range(len(rows)):
         if len(kept) == rows.shape[1]:
             break

@@ -17,17 +17,11 @@ from exhume.attacks.gates.mixing import has_decayed, may_contain
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.zeros import find_zeros
 
-SHARED_ROUNDING = 2.0
-"""Size of the rounding errors of gradients, which neighbouring entries share, relative to independent ones. Without it,
-2 of 50 errors are 5 % above their bound in a momentum buffer."""
-
 Families = list[list[int]]
 """Sets of two or more rows that may be mixed with each other."""
 
 
-def fit_families(
-    problem: RowProblem, rows: Float[Tensor, "row rank"], error_rate: float
-) -> tuple[Float[Tensor, "row rank"], Families]:
+def fit_families(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> tuple[Float[Tensor, "row rank"], Families]:
     """Fit the span of rows that may be mixed with each other to the zeros that they share, where that is more precise.
 
     Returns:
@@ -36,7 +30,7 @@ def fit_families(
     if len(rows) < problem.rank:
         return rows, []
     codes = orient_codes(problem, rows, read_codes(problem, rows))
-    families = find_families(may_contain(problem, rows, codes, error_rate, is_strict=True))
+    families = find_families(may_contain(problem, rows, codes, is_strict=True))
     if not families:
         return rows, []
     fitted = fit_spans(problem, rows, families)
@@ -113,7 +107,9 @@ def _bound_errors(
     amplification: Tensor = readers.norm(dim=0) / constants.abs()
     # Gradients are rounded relative to their size, so values with a large change are noisier. The constant is one of
     # them, and inputs are divided by it.
-    unit = problem.noise * (SHARED_ROUNDING if problem.gates_are_exact or has_decayed(problem) else 1.0)
+    unit = problem.noise * (
+        problem.certificate.shared_rounding if problem.gates_are_exact or has_decayed(problem) else 1.0
+    )
     sizes = problem.change.norm(dim=1)
     spread = (sizes / sizes[sizes > 0].square().mean().sqrt()).clamp(min=1).square()
     spread = spread + (inputs.square() * spread[-1] if problem.has_bias else 0)
@@ -131,4 +127,4 @@ def _bound_errors(
             shares[members] = 0  # the read-out of an input does not use the rows of its own set
             variance += (shares[:, None] * (effects[row] - inputs * constants[row])).square()
     largest: Tensor = variance.amax(dim=1).sqrt()
-    return problem.certificate.noise_tail * largest + problem.unexplained * amplification
+    return problem.certificate.deviations(effects.numel()) * largest + problem.unexplained * amplification

@@ -5,7 +5,7 @@ The change of a layer is ``Z = Σ_i [x_i; 1] γ_iᵀ``. Its singular vectors spa
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -16,12 +16,6 @@ from exhume.attacks.gates.rules import CertificateRules, SearchRules
 from exhume.attacks.gates.shared_part import read_out_linearly
 from exhume.clues.first_layer import Signals
 from exhume.clues.subspace import CLEAR_GAP, LIKE_ROUNDING, InputSubspace, noise_edge
-
-CERTIFICATE_RULES, SEARCH_RULES = CertificateRules(), SearchRules()
-"""The defaults, under which all measurements were made."""
-ARITHMETIC = 1e-11
-"""Least noise in an entry of a normalised row: what float64 leaves of a row that is found from a Gram matrix. Relevant
-for gradients that were computed in float64."""
 
 JUDGED_VALUES = 256
 """Largest number of values of an input by which a search judges whether it lies in the range."""
@@ -62,8 +56,10 @@ class RowProblem:
     from the upper ends, as fractions of it; None: it is unknown."""
     signals: tuple[Signals, ...]
     """Functions from pre-activations to backward signals, at the initial and the final weights."""
-    certificate: CertificateRules = CERTIFICATE_RULES
-    search: SearchRules = SEARCH_RULES
+    rounding: float = 0.0
+    """Least pre-activation whose sign float32 tells, relative to the norms of the input and the unit."""
+    certificate: CertificateRules = field(default_factory=CertificateRules)
+    search: SearchRules = field(default_factory=SearchRules)
 
     @property
     def rank(self) -> int:
@@ -74,6 +70,14 @@ class RowProblem:
     def units(self) -> int:
         """The number of informative units."""
         return int(self.informative.sum())
+
+    @cached_property
+    def deviations(self) -> float:
+        """How many standard deviations noise exceeds in no entry that is tested, except with the error rate.
+
+        A search tests about as many candidates per row as a round has inputs, each on all units.
+        """
+        return self.certificate.deviations(self.search.seeds * self.rank * self.units)
 
     @property
     def gated(self) -> Float[Tensor, " unit"]:
@@ -126,7 +130,7 @@ class RowProblem:
             return None
         values = len(self.ends) // 2
         chosen = torch.linspace(0, values - 1, min(values, JUDGED_VALUES), device=self.ends.device).long()
-        return self.ends[torch.cat([chosen, chosen + values])] + self.certificate.range_slack * self.basis[-1]
+        return self.ends[torch.cat([chosen, chosen + values])] + self.certificate.precision * self.basis[-1]
 
     @cached_property
     def halfspaces(self) -> Float[Tensor, "halfspace rank"]:
@@ -159,10 +163,15 @@ class RowProblem:
         return full * (math.sqrt(self.units) / size)
 
     def noise_width(self, rows: Float[Tensor, "candidate rank"]) -> Float[Tensor, " candidate"]:
-        """Return the standard deviation of the noise in an entry of each normalised row."""
+        """Return the standard deviation of the noise in an entry of each normalised row.
+
+        At least what float64 leaves of a row that is found from a Gram matrix: one rounding per term of its sums.
+        """
         length = rows if self.forms is None else rows @ self.rows  # sums of squares add units to orthonormal rows
         amplified: Tensor = (rows / self.strengths).norm(dim=1) / length.norm(dim=1)
-        return (amplified * (self.noise * math.sqrt(self.units))).clamp(min=ARITHMETIC)
+        return (amplified * (self.noise * math.sqrt(self.units))).clamp(
+            min=torch.finfo(rows.dtype).eps * self.units * self.rank
+        )
 
     def orient(self, inputs: Float[Tensor, "candidate value"]) -> Float[Tensor, "candidate value"]:
         """Choose the sign that makes the constant last value positive; without a bias the sign is unknown."""
@@ -177,12 +186,14 @@ def pose_problem(
     *,
     has_exact_signals: bool = True,
     ends: Float[Tensor, "bound rank"] | None = None,
+    certificate: CertificateRules | None = None,
 ) -> RowProblem:
     """Set up the row problem of a subspace."""
+    certificate = certificate or CertificateRules()
     layer = subspace.layer
     moved = layer.change.norm(dim=0)
     noise = subspace.noise * layer.change.shape[0] ** 0.5
-    is_informative = moved > CERTIFICATE_RULES.informative_width * noise
+    is_informative = moved > certificate.deviations(layer.change.numel()) * noise
     rows = subspace.rows * is_informative
     beyond = float(subspace.spectrum[subspace.rank]) if subspace.rank < len(subspace.spectrum) else 0.0
     return RowProblem(
@@ -201,6 +212,8 @@ def pose_problem(
         blocks=1 + len(layer.evidence.others),
         ends=ends,
         signals=signals,
+        rounding=torch.finfo(torch.float32).eps * math.sqrt(layer.before.shape[1]),  # errors of a sum add up by chance
+        certificate=certificate,
     )
 
 

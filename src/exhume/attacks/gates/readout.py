@@ -6,7 +6,7 @@ from torch import Tensor
 
 from exhume.attacks.gates.halfspaces import fit_halfspaces
 from exhume.attacks.gates.problem import RowProblem
-from exhume.attacks.gates.zeros import find_zeros, off_probability, zero_width
+from exhume.attacks.gates.zeros import find_zeros
 from exhume.clues.subspace import split_off
 
 
@@ -29,17 +29,14 @@ def fit_inputs(
     free = directions.shape[1]
     size = features.pow(2).mean().sqrt() * free**0.5
     features = features / size
-    on = (1 - off_probability(problem.normalise(rows), 0.5, zero_width(problem, rows))) * problem.informative
+    on = (~find_zeros(problem, rows)).to(features) * problem.informative
     start = torch.zeros(len(rows), problem.basis.shape[0]).to(features) if base is None else base
     known = start @ problem.gate_weights.T
     unit = known.pow(2).mean(dim=1, keepdim=True).sqrt().clamp(min=1e-6)
     codes = torch.zeros(len(rows), free).to(features)
-    # Few free directions are determined by many units and need little regularisation.
-    ridges = (1.0, 0.3, 0.1, 0.03) if 20 * free > problem.units else (1.0, 0.1, 1e-2, 1e-3)
+    scale = torch.ones_like(unit)
     # The known part may be far off where rows are missing, so it is trusted little at first.
-    steepness = (20.0,) * 4 if base is None else (2.0, 5.0, 10.0, 20.0)
-    scale = steepness[0] / unit
-    for ridge, steep in zip(ridges, steepness, strict=True):
+    for ridge, steep in ((1.0, 2.0), (0.1, 5.0), (1e-2, 10.0), (1e-3, 20.0)):
         codes, scale = codes * (steep / unit) / scale, steep / unit
         codes = fit_halfspaces(features, on, codes, ridge, steps=3, base=known * scale)
     return problem.orient(start + (codes / size / scale) @ directions.T)

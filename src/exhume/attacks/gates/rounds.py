@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from exhume.attacks.gates.exchange import exchange_rows, joint_score, read_codes
+from exhume.attacks.gates.exchange import LEAST_GAIN, exchange_rows, joint_score, read_codes
 from exhume.attacks.gates.families import rows_in_families
 from exhume.attacks.gates.fit import fit_codes, orient_codes
 from exhume.attacks.gates.known_inputs import KnownInputs
@@ -37,20 +37,6 @@ from exhume.attacks.gates.zeros import count_evidence, find_zeros
 
 BY_SILENCE, BY_EXPLAINING, BY_TOGETHER, BY_SQUARES = 0, 1, 2, 3
 """The ways to make rows; the third needs a complete set, the last an optimiser that sums squares of gradients."""
-COMPLETE_PATIENCE = 2
-"""Number of rounds without anything better after which a complete set without guesses is left as it is."""
-BETTER = 1.0
-"""By how much a choice of rows must fit better than the one before for the search to go on, in zeros."""
-FRUITFUL = 0.1
-"""Least fraction of the missing rows that inputs that explain the evidence must lead to, or the next take longer."""
-MOST_ASKED = 3
-"""Number of times that such inputs may lead to fewer rows; each time makes the next ones cost more."""
-GROWTH = 4
-"""Factor by which the steps to such inputs grow then. After AdamW on 100 images of MNIST, 250 steps lead to 2 rows and
-1 000 steps to 50."""
-SURELY_GUESSED, MOST_GUESSED = 2, 5
-"""Number of missing rows up to which they are guessed: at once, and when rounds find nothing new. A wrong guess spoils
-the inputs of all rows."""
 UNTRIED = 10**9
 """Initial gain of an untried way; large, so that each is tried once."""
 
@@ -73,7 +59,6 @@ class RowSearch:
     generator: torch.Generator
     starts: int | None
     """Inputs to start from per round; None: decided by the number of missing rows."""
-    error_rate: float
     explain: Explain | None = None
     """The source of inputs that explain the evidence; None: there is none."""
     tick: Tick = no_tick
@@ -98,7 +83,7 @@ class RowSearch:
 
     def __post_init__(self) -> None:
         self.found = self.pool = self.trusted = self.judged = self.problem.rows.new_zeros(0, self.problem.rank)
-        self.inputs = KnownInputs(problem=self.problem, error_rate=self.error_rate)
+        self.inputs = KnownInputs(problem=self.problem)
         self.weights = self.pool.new_zeros(0)
         """Zeros beyond chance of each row of the pool, less those that its input contradicts."""
         self.by_values = have_values(self.problem)
@@ -118,7 +103,7 @@ class RowSearch:
     def is_finished(self, patience: int) -> bool:
         """Return whether nothing is left to find, or no way finds anything new."""
         is_done = self.is_complete and not self._has_guesses()
-        return self.is_settled or self.idle >= (min(COMPLETE_PATIENCE, patience) if is_done else patience)
+        return self.is_settled or self.idle >= (min(self.problem.search.patience, patience) if is_done else patience)
 
     def _has_guesses(self) -> bool:
         """Return whether some rows are guesses, which chance may explain."""
@@ -129,7 +114,7 @@ class RowSearch:
         ways = [BY_SILENCE] if self.problem.forms is None else [BY_SQUARES, BY_SILENCE]
         if self.is_complete:
             return [BY_SILENCE, BY_TOGETHER] if self.problem.forms is None else [BY_SQUARES]
-        can_explain = self.explain is not None and self.asked < MOST_ASKED
+        can_explain = self.explain is not None and self.asked <= self.problem.search.patience
         return [*ways, BY_EXPLAINING] if can_explain else ways
 
     def run_round(self) -> None:
@@ -158,12 +143,12 @@ class RowSearch:
             self.trusted = self.found[self._unmixed(self.found)]
         self.is_settled = len(self.trusted) == self.problem.rank
         gain = max(len(self.found) - before, 0) + max(len(self.trusted) - trusted, 0) + len(self.inputs) - proven
-        cost = GROWTH**self.asked if way == BY_EXPLAINING else 1
-        self.asked += way == BY_EXPLAINING and gain < FRUITFUL * (self.problem.rank - before)
+        cost = self.problem.search.growth**self.asked if way == BY_EXPLAINING else 1
+        self.asked += way == BY_EXPLAINING and gain < self.problem.search.few * (self.problem.rank - before)
         self.gains[way], self.used[way] = gain // cost, self.rounds + 1
         if self.is_complete and not was_complete:
             self.gains[:] = [0, 0, UNTRIED, 0]  # what an incomplete set gained says nothing about a complete one
-        self.idle = 0 if gain or self.score > score + BETTER else self.idle + 1
+        self.idle = 0 if gain or self.score > score + LEAST_GAIN else self.idle + 1
         self.rounds += 1
 
     def _peel(self) -> bool:
@@ -185,8 +170,7 @@ class RowSearch:
         before, self.found = len(self.found), heaviest_basis(self.problem, torch.cat([self.inputs.rows, self.pool]))
         missing = self.problem.rank - len(self.found)
         has_stalled = len(self.found) == before
-        most = min(self.problem.rank // 4, MOST_GUESSED) if has_stalled and self.idle else SURELY_GUESSED
-        if 0 < missing <= most:
+        if has_stalled and 0 < missing <= min(math.ceil(self.problem.rank / 4), self.problem.search.group):
             self._guess_missing()
         if self.is_complete:
             self.score = max(joint_score(self.problem, self.found), -sys.float_info.max)
@@ -223,25 +207,21 @@ class RowSearch:
     def _sparse(self, rows: Tensor) -> Tensor:
         """Keep rows with more zeros than can be forced and chance adds to a single row, and find them again."""
         log_p = log_p_zeros(self.problem, rows).to(rows.device)
-        return self._fit_again(rows[log_p < math.log(self.error_rate)])
+        return self._fit_again(rows[log_p < math.log(self.problem.certificate.error_rate)])
 
     def _rows_of(self, codes: Tensor, outside: Tensor | None = None) -> Tensor:
-        """Find rows of each input: by values, or several from few or many units and from random choices of them.
+        """Find rows of each input: by values, or several from few or many units and from random sets of them.
 
         In the first round an input is not tried again once it led to a row; most rows are easy.
         """
         if self.by_values:
             self.tried += len(codes)
             return rows_by_values(self.problem, codes)
-        rules, found = self.problem.search, [rows_through_units(self.problem, codes, self.generator)]
+        found = [rows_through_units(self.problem, codes, self.generator)]
         self.tried += len(found[0])
-        tries = [(share, 0.0, 0.0) for share in rules.unit_shares] + [
-            (2.0, rules.jitter, 0.0),
-            (None, 0.0, rules.dropped),
-        ]
-        for each in tries:
+        for share in self.problem.search.unit_shares:
             self.tick()
-            rows = rows_of_inputs(self.problem, codes, self.generator, *each, outside, self.tick)
+            rows = rows_of_inputs(self.problem, codes, share, outside, self.tick)
             self.tried += len(rows)
             found.append(rows)
             if self.rounds == 0:
@@ -251,7 +231,7 @@ class RowSearch:
     @property
     def _limit(self) -> float:
         """The log probability below which chance does not explain a row."""
-        return math.log(self.error_rate / max(self.tried, 1))
+        return math.log(self.problem.certificate.error_rate / max(self.tried, 1))
 
     def _rows_by_explaining(self) -> Tensor:
         """Find rows of inputs that together explain the evidence."""
@@ -280,13 +260,15 @@ class RowSearch:
     def _fit_again(self, rows: Tensor) -> Tensor:
         """Fit an input to each new row and find the row from it again; keep the sparser one."""
         problem, rules = self.problem, self.problem.search
-        rows = drop_repeats(problem, rows[count_evidence(problem, rows).argsort(descending=True)], rules.similar_cosine)
+        rows = drop_repeats(
+            problem, rows[count_evidence(problem, rows).argsort(descending=True)], problem.certificate.precision
+        )
         rows = rows[~are_same(problem, rows, self.pool).any(dim=1)]
         rows = rows[: max(rules.seeds, problem.rank // 2)]
         if len(rows):
             self.tick()
             codes = fit_codes(problem, rows)
-            found = [rows_of_inputs(problem, codes, self.generator, share) for share in rules.unit_shares]
+            found = [rows_of_inputs(problem, codes, share) for share in rules.unit_shares]
             every = torch.stack([rows, *found])
             self.tried += sum(map(len, found))
             zeros = torch.stack([find_zeros(problem, each).sum(dim=1) for each in every])
@@ -317,7 +299,7 @@ class RowSearch:
     def _rows_in_families(self) -> Tensor:
         """Find rows in the spaces of rows that may be mixed with each other."""
         codes = orient_codes(self.problem, self.found, read_codes(self.problem, self.found))
-        parts = may_contain(self.problem, self.found, codes, self.error_rate)
+        parts = may_contain(self.problem, self.found, codes)
         rows = rows_in_families(self.problem, self.found, codes, parts, self.generator)
         self.tried += len(rows)
         return rows
@@ -358,7 +340,7 @@ class RowSearch:
             return torch.zeros(0, 0, dtype=torch.bool, device=rows.device)
         is_complete = len(rows) == problem.rank
         codes = orient_codes(problem, rows, read_codes(problem, rows)) if is_complete else fit_codes(problem, rows)
-        return may_contain(problem, rows, codes, self.error_rate)
+        return may_contain(problem, rows, codes)
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the state as JSON values and tensors."""

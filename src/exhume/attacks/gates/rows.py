@@ -19,31 +19,11 @@ from exhume.attacks.gates.zeros import count_evidence, zero_width
 from exhume.core.devices import numbers_at_once
 from exhume.core.suppression import suppress_neighbours
 
-OPERATIONS = 2**25
-"""Number of operations that random sets of units may cost at a time; little beside a robust fit."""
-WIDTHS = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 1e-4, 1e-5, 1e-6, 1e-7)
-"""Residuals beyond which a unit loses its say, for units of norm one; falling, so that the many decide first. In the
-state of an optimiser, units that fired long ago leave residuals of any size: with the last width 1e-4, none of 40 rows
-of faces after AdamW is found to a cosine of 1 - 1e-10, and with 1e-7, 25 are (from inputs that are off by a fifth of
-their distance to the mean)."""
-NEARLY_ZERO = 5.0
-"""Size up to which entries have a say when a row is polished, in widths of a zero. With 1, a row that is off by 1e-5
-keeps its errors where they exceed the noise: of the rows of a head trained above frozen convolutions all 40 may then be
-mixed, and with 5 none."""
-SAME_NOISE = 4.0
-"""Largest ``1 − cosine`` of two copies of a row, in squares of the noise of an entry. Each copy is off by about one
-such deviation. Not tuned."""
-SHARPENING = (3e-3, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
-"""The same widths for rows that are nearly right."""
-
 
 def rows_of_inputs(
     problem: RowProblem,
     codes: Float[Tensor, "candidate rank"],
-    generator: torch.Generator,
     share: float | None,
-    jitter: float = 0.0,
-    dropped: float = 0.0,
     outside: Float[Tensor, "*each rank free"] | None = None,
     tick: Callable[[], None] = lambda: None,
 ) -> Float[Tensor, "candidate rank"]:
@@ -52,10 +32,7 @@ def rows_of_inputs(
     Args:
         problem: what the rows are rows of.
         codes: the inputs in coordinates of the basis.
-        generator: the source of chance.
         share: the number of units, per dimension of the row space; None: all units that are off at both ends.
-        jitter: the scale of Gumbel noise on the scores by which units are chosen.
-        dropped: the fraction of units that are left out at random.
         outside: orthonormal directions outside the rows that are known already, for all inputs or for each. The size
             of a row is measured in them, so that a known row with nearly the same zeros is not found once more; None:
             no row is known.
@@ -64,12 +41,6 @@ def rows_of_inputs(
     if len(codes) == 0:
         return codes
     score = rank_silence(problem, codes)
-    if jitter or dropped:
-        chance = torch.rand(score.shape, generator=generator, dtype=torch.float64).to(score)
-        if jitter:
-            score = score - jitter * torch.log(-torch.log(chance.clamp(1e-12, 1 - 1e-12)))
-        if dropped:
-            score = score.masked_fill(chance < dropped, -torch.inf)
     most = int(score.isfinite().sum(dim=1).max()) if share is None else math.ceil(share * problem.rank)
     best, units = score.topk(min(max(most, problem.rank), score.shape[1]), dim=1)
     size = max(1, numbers_at_once(codes.device) // (units.shape[1] * problem.rank))
@@ -88,27 +59,27 @@ def rows_through_units(
     """Find a row of each input through random sets of units that it left off: the one that is zero on most of them.
 
     ``rank - 1`` units determine a row, exactly if none of them fired in mid-training. At a small rank, many sets cost
-    little and some have no such unit, while a robust fit to all units may end elsewhere. Half of the sets prefer the
-    units that were most certainly off. Each half gives one row per input; an input that leaves too few units off has
-    none.
+    little and some have no such unit, while a robust fit to all units may end elsewhere. Half of the sets take units in
+    proportion to their scores (Gumbel noise on logarithms). Each half gives one row per input; an input that leaves too
+    few units off has none. There are as many sets as an intermediate result has room for.
     """
     score, chosen = rank_silence(problem, codes), problem.rank - 1
     score = score[score.isfinite().sum(dim=1) >= chosen]
-    work = len(score) * problem.rank * (problem.rank**2 + problem.rows.shape[1])
-    sets = min(problem.search.unit_sets, OPERATIONS // max(work, 1)) // 2
+    numbers = max(len(score), 1) * (problem.rank**2 + problem.rows.shape[1])
+    sets = numbers_at_once(codes.device) // (2 * numbers)
     if sets == 0 or chosen == 0:
         return codes[:0]
     found, every = [], torch.where(score.isfinite(), 0.0, -torch.inf)
     aim, ends = torch.ones(problem.rank).to(score), torch.eye(problem.rank).to(score)[:, -1:]
-    for preference, jitter in ((every, 1.0), (score, problem.search.jitter)):
+    for preference in (every, score):
         chance = torch.rand(sets, *score.shape, generator=generator, dtype=torch.float64).to(score)
-        units = (preference - jitter * torch.log(-torch.log(chance.clamp(1e-12, 1 - 1e-12)))).topk(chosen).indices
+        units = (preference - torch.log(-torch.log(chance.clamp(1e-12, 1 - 1e-12)))).topk(chosen).indices
         # The last equation only fixes the size of a row.
         columns = torch.cat([problem.directions.T[units], aim.expand(*units.shape[:2], 1, -1)], dim=2)
         rows = torch.linalg.solve_ex(columns, ends.expand(*units.shape[:2], -1, -1)).result[..., 0]
         rows = rows / rows.norm(dim=2, keepdim=True)
         rows = torch.where(rows.isfinite().all(dim=2, keepdim=True), rows, aim / aim.norm())
-        width = problem.certificate.zero_width * problem.noise_width(rows.flatten(0, 1)).reshape(rows.shape[:2])
+        width = problem.deviations * problem.noise_width(rows.flatten(0, 1)).reshape(rows.shape[:2])
         width = width.clamp(min=problem.certificate.widest_zero) / problem.units**0.5
         zeros = ((rows @ problem.rows).abs() <= width[..., None]) & score.isfinite()
         found.append(rows[zeros.sum(dim=2).argmax(dim=0), torch.arange(len(score), device=rows.device)])
@@ -126,7 +97,7 @@ def robust_normals(
     columns: Float[Tensor, "candidate chosen dimension"],
     units: Int[Tensor, "candidate chosen"],
     outside: Float[Tensor, "*each dimension free"] | None = None,
-    widths: tuple[float, ...] = WIDTHS,
+    narrowest: float = 0.0,
     within: Float[Tensor, "candidate rank dimension"] | None = None,
 ) -> Float[Tensor, "candidate dimension"]:
     """Find the unit vectors that are orthogonal to as many of the columns as possible.
@@ -138,14 +109,14 @@ def robust_normals(
         columns: one equation per chosen unit; the first dimensions are those of the row space.
         units: the chosen units.
         outside: orthonormal directions in which the size of a vector is measured; None: all.
-        widths: the residuals beyond which a column loses its say, one after the other.
+        narrowest: the residuals beyond which a column loses its say fall to this size, or to the last of the rules.
         within: the directions of the row space that the dimensions are, orthonormal, for each; None: as above.
     """
     dimensions = columns.shape[2]
     alike = torch.full((len(units), dimensions), dimensions**-0.5).to(columns)
     vectors = towards_lowest(columns.mT @ columns, alike, 12, outside)
     lengths = problem.rows.norm(dim=0).clamp(min=1e-300)[units]
-    for width in widths:
+    for width in (width for width in problem.search.widths if width > narrowest):
         for _ in range(2):
             rows = vectors[:, : problem.rank] if within is None else (within @ vectors[..., None])[..., 0]
             noise = problem.noise * (rows / problem.strengths).norm(dim=1, keepdim=True) / lengths
@@ -192,7 +163,7 @@ def polish(problem: RowProblem, rows: Float[Tensor, "row rank"], rounds: int = 2
     """
     for _ in range(rounds if len(rows) else 0):
         size = problem.normalise(rows).abs()
-        zeros = problem.informative * (size <= NEARLY_ZERO * zero_width(problem, rows))
+        zeros = problem.informative * (size <= 2 * zero_width(problem, rows))
         weights = zeros / (size + problem.noise_width(rows)[:, None]).square()
         rows = towards_lowest(weighted_gram(problem.rows, weights), rows, iterations=4)
     return rows
@@ -205,7 +176,9 @@ def sharpen(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float[Tenso
     AdamW, 59 of 68 rows with a cosine of 0.999 to 0.9999 with a true row become exact.
     """
     sharp, lengths = rows, problem.rows.norm(dim=0).clamp(min=1e-300)
-    for width in SHARPENING if len(rows) else ():
+    for width in problem.search.widths if len(rows) else ():
+        if width > problem.certificate.precision:  # these rows are nearly right
+            continue
         noise = problem.noise * (sharp / problem.strengths).norm(dim=1, keepdim=True) / lengths
         weights = problem.informative / ((sharp @ problem.directions).square() + noise.square() + width**2)
         sharp = towards_lowest(weighted_gram(problem.directions, weights), sharp, iterations=2)
@@ -217,23 +190,24 @@ def are_same(
     problem: RowProblem,
     rows: Float[Tensor, "row rank"],
     others: Float[Tensor, "other rank"],
-    cosine: float | None = None,
+    width: float | None = None,
 ) -> Bool[Tensor, "row other"]:
-    """Return which rows are the same up to sign: those whose cosine is above ``cosine``, or as noise may leave it.
+    """Return which rows are the same up to sign: those whose entries differ by ``width`` or noise, in the mean square.
 
-    Noise moves a row by about as much as one of its entries, so the cosine of two copies falls by the square of that.
-    ``cosine`` is by default that of polished rows.
+    For rows of length 1 whose entries differ by ``w`` root mean squares, ``1 − cosine`` is ``w²/2``. Noise moves each
+    of two copies by about one standard deviation. ``width`` is by default that of a zero, for polished rows. With a
+    hundred times as much, a mixture with 2 % of two nearly parallel rows hides the true row of one of the demo's faces.
     """
-    least = problem.search.same_cosine if cosine is None else cosine
-    noise = problem.noise_width(rows)[:, None].maximum(problem.noise_width(others)).square()
-    same: Tensor = (rows @ others.T).abs() > (1 - SAME_NOISE * noise).clamp(max=least)
+    least = problem.certificate.widest_zero if width is None else width
+    noise = problem.noise_width(rows)[:, None] + problem.noise_width(others)
+    same: Tensor = (rows @ others.T).abs() > 1 - noise.clamp(min=least).square() / 2
     return same
 
 
 def drop_repeats(
-    problem: RowProblem, rows: Float[Tensor, "row rank"], cosine: float | None = None
+    problem: RowProblem, rows: Float[Tensor, "row rank"], width: float | None = None
 ) -> Float[Tensor, "kept rank"]:
     """Keep the first of rows that are the same (:func:`are_same`)."""
-    same = are_same(problem, rows, rows, cosine).cpu()
+    same = are_same(problem, rows, rows, width).cpu()
     kept = [row for row, _ in suppress_neighbours(torch.arange(len(rows)), lambda row: same[row])]
     return rows[kept]

@@ -1,4 +1,4 @@
-"""Inputs to start a search from: the changes of single units, and random inputs around the mean of all.
+"""Inputs to start a search from: the changes of single units, and random inputs.
 
 A unit that one input alone fired has moved in the direction of this input. The less a unit moved, the fewer inputs
 fired it.
@@ -8,13 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from exhume.attacks.gates.halfspaces import fit_halfspaces
 from exhume.attacks.gates.problem import RowProblem
-
-SHARED_SILENCE = 0.05
-"""Fraction of silent units from which inputs are taken to share a mean."""
-START_DISTANCE = 3.0
-"""Largest distance of a random input from that mean, in units of the mean."""
 
 
 def column_seeds(
@@ -45,28 +39,7 @@ def draw_starts(
     count: int,
     generator: torch.Generator,
 ) -> Float[Tensor, "candidate value"]:
-    """Draw inputs in the span of ``directions``, some along its main directions, some evenly.
-
-    Many silent units mean that inputs share a mean (pixels left in [0, 1]). Starting points are then drawn around it,
-    at several distances.
-    """
+    """Draw inputs in the span of ``directions``, some along its main directions, some evenly."""
     noise = torch.randn(count, directions.shape[1], generator=generator, dtype=torch.float64).to(directions.device)
-    spread = torch.rand(count, 1, generator=generator, dtype=torch.float64).square()
-    distance = START_DISTANCE * spread.to(directions.device)
     evenness = (torch.arange(count, device=directions.device) % 3)[:, None] / 2
-    inputs = problem.orient((noise * strengths ** (1 - evenness)) @ directions.T)
-    if float(problem.silent.mean()) < SHARED_SILENCE:
-        return inputs
-    mean = find_common_input(problem, directions)
-    size = (inputs @ problem.gate_weights.T).norm(dim=1, keepdim=True) / (mean @ problem.gate_weights.T).norm()
-    around: Tensor = mean + distance * inputs / size.clamp(min=1e-30)
-    return around
-
-
-def find_common_input(problem: RowProblem, directions: Float[Tensor, "value free"]) -> Float[Tensor, "1 value"]:
-    """Find what the inputs in a span have in common: off on silent units, on elsewhere."""
-    features, free = problem.gate_weights @ directions, directions.shape[1]
-    features = features / features.pow(2).mean().sqrt() / free**0.5
-    start = torch.zeros(1, free).to(features)
-    codes = fit_halfspaces(features, problem.informative[None], start, 1.0, steps=8)
-    return problem.orient(codes @ directions.T)
+    return problem.orient((noise * strengths ** (1 - evenness)) @ directions.T)

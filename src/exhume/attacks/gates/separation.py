@@ -11,12 +11,6 @@ from exhume.clues.first_layer import FirstLayer, backward_signals
 from exhume.clues.subspace import InputSubspace
 from exhume.records import AttackerView
 
-AVERAGED = 1e-5
-"""Deviation of the change of a unit in an optimiser's state from one gradient, relative to its size. Measured after 300
-steps of AdamW, beside the drift of the output weights: 4e-6 in nine units of ten."""
-STEP = 1e-3
-"""Largest change of a parameter, relative to its norm, by which the drift of the output weights is measured."""
-
 
 def separate(view: AttackerView, subspace: InputSubspace, problem: RowProblem) -> Float[Tensor, "input ..."]:
     """Return inputs that units with few participants determine; none where nothing like one gradient shows them."""
@@ -28,9 +22,10 @@ def separate(view: AttackerView, subspace: InputSubspace, problem: RowProblem) -
     if readout is None:
         return none
     if problem.gates_are_exact:
-        inputs = separate_inputs(subspace, readout)
+        drift, precision = None, 0.0
     else:
-        inputs = separate_inputs(subspace, readout, find_drift(view, layer, readout), AVERAGED)
+        drift, precision = find_drift(view, layer, readout), problem.search.averaged
+    inputs = separate_inputs(subspace, readout, drift, precision, problem.certificate)
     inputs = inputs[is_plausible(view, layer, inputs, problem.certificate)].float()
     return (view.to_pixels(inputs.to(view.device)) if layer.reads_input else inputs).cpu()
 
@@ -43,7 +38,8 @@ def find_drift(
     step = {name: tensor for name, tensor in step.items() if 0 < float(tensor.double().norm()) < torch.inf}
     weights = {name: tensor.double() for name, tensor in layer.evidence.after.items() if name in step}
     lengths = [float(weights[name].norm() / step[name].double().norm()) for name in weights]
-    moved = {name: tensor + STEP * min(lengths) * step[name].double() for name, tensor in weights.items()}
+    # A small step in this direction, as a finite difference: at most a thousandth of any parameter.
+    moved = {name: tensor + 1e-3 * min(lengths) * step[name].double() for name, tensor in weights.items()}
     signals = backward_signals(view, {**layer.evidence.after, **moved}, layer)
     there = read_out_linearly(signals, len(layer.after), layer.after)
     if there is None or torch.equal(there, readout):

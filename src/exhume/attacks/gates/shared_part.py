@@ -19,29 +19,22 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from exhume.attacks.gates.column_fit import add_inputs
-from exhume.attacks.gates.participants import NOISE_TAIL, Columns, as_inputs, fit_robustly, peel
+from exhume.attacks.gates.participants import Columns, as_inputs, fit_robustly, peel
+from exhume.attacks.gates.rules import CertificateRules
 from exhume.clues.first_layer import Signals
-from exhume.clues.subspace import InputSubspace, decompose
+from exhume.clues.subspace import CLEAR_GAP, InputSubspace, decompose
 from exhume.core.least_squares import solve_least_squares
 from exhume.records import Reconstruction
 
 SEPARATED = "it was separated from the part that all inputs share, which proves nothing"
 """Why an input that was found in this way is not certified."""
-SAME_INPUT = 0.01
-"""Distance of two inputs, relative to their norm, up to which they are the same."""
-SURELY_SHARED = 0.4
-"""Share of the moving units, those that the output weights alone explain best, to which a drift is fitted."""
-LEAST_SEEN = 3
-"""Number of columns that must look like inputs to decide which inputs are the few in a unit."""
-PROBES = 8
-"""Number of patterns of activity by which it is checked that outputs are linear in the units."""
 
 
 def read_out_linearly(signals: Signals, units: int, like: Tensor) -> Float[Tensor, "output unit"] | None:
     """Return the output weights of all units, where outputs are linear in what the activation returns; else None."""
     generator = torch.Generator().manual_seed(0)
     # All units are on, some of them a thousand times as much as others: this switches the gates of any layer above.
-    sizes = 10 ** (6 * torch.rand(PROBES, units, generator=generator, dtype=torch.float64) - 3)
+    sizes = 10 ** (6 * torch.rand(8, units, generator=generator, dtype=torch.float64) - 3)
     first, *others = signals(sizes.to(like))
     return first if all(torch.allclose(first, other) for other in others) else None
 
@@ -51,6 +44,7 @@ def separate_inputs(
     readout: Float[Tensor, "output unit"],
     drift: Float[Tensor, "moved unit"] | None = None,
     precision: float = 0.0,
+    certificate: CertificateRules | None = None,
 ) -> Float[Tensor, "input value"]:
     """Find inputs of a layer with a bias from one gradient, as far as units with few participants determine them.
 
@@ -59,8 +53,10 @@ def separate_inputs(
         readout: the output weights of all units.
         drift: the direction in which they moved while gradients were summed; None: they did not.
         precision: least deviation of the change of a unit from one gradient, relative to its size.
+        certificate: the error rate and the precision of inputs; None: the defaults.
     """
-    columns = _pose(subspace, readout, drift, max(precision, subspace.layer.precision))
+    rules = certificate or CertificateRules()
+    columns = _pose(subspace, readout, drift, max(precision, subspace.layer.precision), rules)
     if columns is None:
         return subspace.basis.new_zeros(0, subspace.basis.shape[0] - 1)
     codes = add_inputs(columns, peel(columns))
@@ -95,20 +91,22 @@ def _pose(
     readout: Float[Tensor, "output unit"],
     drift: Float[Tensor, "moved unit"] | None,
     precision: float,
+    rules: CertificateRules,
 ) -> Columns | None:
     """Subtract what all inputs share; None where no unit shows it."""
     layer = subspace.layer
     change, values = layer.change, layer.change.shape[0]
     parts = decompose(change, layer.rounding)
     level = parts.spectrum[min(subspace.rank + len(parts.spectrum) // 10, len(parts.spectrum) - 1)]
-    rank = max(subspace.rank, int((parts.spectrum > 3 * level).sum()))
+    rank = max(subspace.rank, int((parts.spectrum > CLEAR_GAP * level).sum()))
     basis = change.new_zeros(values, rank)
     basis[parts.values] = parts.left[:, :rank]
     moved, size = basis.T @ change, change.norm(dim=0)
-    is_live = size > NOISE_TAIL * subspace.noise * math.sqrt(values)
-    deviation = 0.35 * precision * size / math.sqrt(values) + subspace.noise
+    deviations = rules.deviations(change.numel())
+    is_live = size > deviations * subspace.noise * math.sqrt(values)
+    deviation = precision * size / math.sqrt(12 * values) + subspace.noise  # of rounding, evenly spread over a step
     every = readout if drift is None else torch.cat([readout, drift])
-    shared, is_shared = _fit_shared_part(moved, every, len(readout), is_live, NOISE_TAIL * deviation * math.sqrt(rank))
+    shared, is_shared = _fit_shared_part(moved, every, len(readout), is_live, deviations * deviation * math.sqrt(rank))
     if int(is_shared.sum()) < 2 * len(every):
         return None
     gates = layer.after @ basis
@@ -125,11 +123,12 @@ def _pose(
             basis=basis,
             signals=(turned * every / deviation)[:, chosen],
             precision=precision,
+            certificate=rules,
         )
 
     columns = pose(gates @ _centre(limits) > 0)
     seen = as_inputs(columns, columns.changes)
-    return pose((seen @ gates.T > 0).double().mean(dim=0) > 0.5) if len(seen) >= LEAST_SEEN else columns
+    return pose((seen @ gates.T > 0).double().mean(dim=0) > 0.5) if len(seen) else columns
 
 
 def _fit_shared_part(
@@ -147,7 +146,7 @@ def _fit_shared_part(
     shared, _ = fit_robustly(every[:outputs, chosen], moved[:, chosen], ones[chosen])
     if len(every) > outputs:
         residuals = (moved - shared @ every[:outputs]).norm(dim=0)
-        chosen = is_live & (residuals <= residuals[is_live].quantile(SURELY_SHARED))
+        chosen = is_live & (residuals <= residuals[is_live].median())
         shared, _ = fit_robustly(every[:, chosen], moved[:, chosen], ones[chosen])
     fits = is_live
     for _ in range(4):

@@ -17,27 +17,8 @@ from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.rows import complement, towards_lowest
 from exhume.clues.second_moment import UnitSquares
 
-WIDTHS = (0.1, 0.03, 0.01, 3e-3, 1e-3)
-"""Values of a form, relative to its mean over all directions, beyond which it loses its say, one after the other."""
-NARROWEST = 1e-4
-"""The first width of the narrowest start."""
-FINE_WIDTHS = (1e-4, 1e-6, 1e-8, 1e-10)
-"""The same for the squared length of a form times a row. A part ``ε`` of another row adds ``ε²`` to both, but rounding
-adds its size to the value of a form, and its square to the length."""
-LEAST_SHARE = 1e-3
-"""Least share of the squares of a unit that a sum of its gradients shows, above the rounding of the squares."""
 SUMS_TO_SEARCH = 3
 """Number of sums of gradients per unit in the search of rows: units that tell more inputs apart count more."""
-VANISHING, FIRED = 1e-3, 1e-2
-"""Value of a form on a row, relative to the mean over all units, below which it vanishes, and from which on its input
-fired the unit. Measured on CIFAR-10 after AdamW: at most 2e-4 where an input never fired, 7e-3 in the lowest hundredth
-of the others."""
-REGULAR = 1e-2
-"""Least share of the squares of a row on a unit that no combination of other rows takes away. Measured with batches of
-a quarter of the inputs: 0.2 and more on units that fired in many steps. Where inputs fired a unit in a single step, or
-always together, it is 0."""
-REFUTING = 3
-"""Number of units that refute a part; one would do if no unit were ever misjudged."""
 
 
 def add_squares(problem: RowProblem, squares: UnitSquares, count: int = 1) -> RowProblem:
@@ -61,7 +42,7 @@ def add_squares(problem: RowProblem, squares: UnitSquares, count: int = 1) -> Ro
         forms = forms - sums[:, :, None] * sums[:, None, :] / share.clamp(min=1e-300)[:, None, None]
         # Rounding is relative to the squares of each unit, so all units are known about equally well.
         length = (sums @ axes).norm(dim=1)
-        known = (length.square() > LEAST_SHARE * whole * share).to(forms)
+        known = (length.square() > problem.certificate.precision**2 * whole * share).to(forms)
         rows.append((known * size / length.clamp(min=1e-300))[:, None].mul(sums).T / problem.strengths[:, None])
         informative.append(known)
     blocks = len(rows)
@@ -98,10 +79,14 @@ def rows_by_squares(
     starts = torch.randn(count, problem.rank, generator=generator, dtype=torch.float64).to(forms)
     found = towards_lowest(forms[chosen], starts / starts.norm(dim=1, keepdim=True), 2, outside)
     # Some starts stay close to where one form vanishes: with few directions left, wide ones would all end alike.
-    widest = torch.logspace(math.log10(NARROWEST), 0, count, dtype=torch.float64).to(forms)[:, None]
-    for quadratic, widths in ((forms, WIDTHS), (forms @ forms, FINE_WIDTHS)):
+    widths, precise = problem.search.widths, problem.certificate.precision
+    widest = torch.logspace(2 * math.log10(precise), 0, count, dtype=torch.float64).to(forms)[:, None]
+    # A part ε of another row adds ε² to the value of a form, and to the squared length of a form times a row. Rounding
+    # adds its size to the value, and its square to the length, which is therefore used once parts are small.
+    coarse, fine = [width for width in widths if width > precise**2], [width**2 for width in widths if width < precise]
+    for quadratic, limits in ((forms, coarse), (forms @ forms, fine)):
         flat = quadratic.flatten(1)
-        for width in (width for width in widths for _ in range(2)):
+        for width in (limit for limit in limits for _ in range(2)):
             sizes = (found[:, :, None] * found[:, None, :]).flatten(1) @ flat.T
             grams = (1 / (sizes.clamp(min=0) + widest.clamp(max=width))) @ flat
             found = towards_lowest(grams.reshape(count, problem.rank, problem.rank), found, 3, outside)
@@ -116,19 +101,26 @@ def refute_parts(
     """Return for each row which others are no part of it, because squares vanish on the row that fired on the other.
 
     A combination of rows vanishes on a form only if each of its parts does, unless parts fired this unit in fixed
-    proportions in all steps. Where others did so with a part, up to ``REGULAR``, the unit does not count.
+    proportions in all steps. Where others did so with a part, the unit does not count.
+
+    A form vanishes on a row up to the square of the precision, relative to the mean over all units, and its input fired
+    the unit from a clear entry on. Measured on CIFAR-10 after AdamW: at most 2e-4 where an input never fired, 7e-3 in
+    the lowest hundredth of the others. As clear must be what no combination of other rows takes away of the squares of
+    a row on a unit. Measured with batches of a quarter of the inputs: 0.2 and more on units that fired in many steps.
+    Where inputs fired a unit in a single step, or always together, it is 0.
     """
     assert problem.forms is not None
+    rules = problem.certificate
     codes = rows / problem.strengths
     values = codes @ problem.forms @ codes.T
     size = values.diagonal(dim1=1, dim2=2)
     relative = (size / size.mean(dim=0).clamp(min=1e-300)).T
-    has_fired = (relative >= FIRED).to(rows)
+    has_fired = (relative >= rules.clear_entry).to(rows)
     # On rows that did not fire, correlations are replaced by those of an independent one.
     scale = has_fired.T / size.clamp(min=1e-300).sqrt()
     alike = values * scale[:, :, None] * scale[:, None, :]
     strengths, directions = torch.linalg.eigh(alike + torch.diag_embed(1 - has_fired.T))
     alone = 1 / (directions.square() / strengths.clamp(min=1e-6)[:, None, :]).sum(dim=2)
-    vanishes = zeros[:, len(problem.forms) : 2 * len(problem.forms)] & (relative < VANISHING)
-    refuted: Tensor = vanishes.to(rows) @ (has_fired.T * (alone > REGULAR)) >= REFUTING
-    return refuted
+    vanishes = zeros[:, len(problem.forms) : 2 * len(problem.forms)] & (relative < rules.precision**2)
+    against: Tensor = vanishes.to(rows) @ (has_fired.T * (alone > rules.clear_entry))
+    return against > rules.allowed_contradictions(len(problem.forms))  # units may be misjudged

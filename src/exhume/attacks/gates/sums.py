@@ -19,21 +19,10 @@ from jaxtyping import Bool, Float
 from scipy.stats import poisson
 from torch import Tensor
 
-from exhume.attacks.gates.firing import REACH, ROUNDING, UNFORESEEN, firing_distance
+from exhume.attacks.gates.firing import firing_probability
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.zeros import zero_width
 from exhume.core.chance import bound_log_tail, log_choices
-
-UNEXPLAINED = 1e-3
-"""Largest part of the row of one input that backward signals leave unexplained, beside noise. Measured in gradients of
-four data sets: at most 2e-5 for true rows, at least 2e-2 for sums."""
-LEAST_NONZERO = 1e-2
-"""Size from which an entry counts as nonzero, in root mean squares of its row; noise of single units is far less."""
-MISJUDGED = 2.0
-"""Factor by which this law may misjudge how many units fire in all rows together. Measured: up to 1.6 in true rows of
-federated rounds on CIFAR-10, and 5.6 where inputs were varied between steps."""
-PARTNERS = 128
-"""Largest number of other inputs by which it is judged what a sum would look like."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +45,10 @@ def explain_rows(problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: F
     chosen so that as many units are explained as there are free numbers. Each further unit is a coincidence.
     """
     every = problem.normalise(rows) * problem.informative / problem.units**0.5
-    width, deviations = zero_width(problem, rows)[:, 0], problem.certificate.zero_width
+    width = zero_width(problem, rows)[:, 0]
     counts = torch.zeros(4, len(rows), dtype=torch.float64)  # of each row, as described below
     margins = (inputs @ problem.before.T).nan_to_num()
-    least = ROUNDING * inputs.norm(dim=1, keepdim=True) * problem.before.norm(dim=1)
+    least = problem.rounding * inputs.norm(dim=1, keepdim=True) * problem.before.norm(dim=1)
     unexplained, separation = rows.new_full((2, len(rows)), torch.inf)
     for row in inputs.isfinite().all(dim=1).nonzero()[:, 0].tolist():
         is_sure = margins[row].abs() > least[row]
@@ -70,7 +59,8 @@ def explain_rows(problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: F
         size, free = rest[row][counted].abs() * problem.units**0.5, problem.rank - 1 + problem.blocks * len(signals)
         if len(size):  # entries that are on are noisier than zeros, so their own scatter counts
             scatter = size.median() / 0.6745
-            width[row] = torch.minimum((deviations * scatter).maximum(width[row]), width[row].clamp(min=UNEXPLAINED))
+            widest = width[row].clamp(min=problem.certificate.widest_zero)
+            width[row] = torch.minimum((problem.deviations * scatter).maximum(width[row]), widest)
         fits, near = size <= width[row], (size > width[row]) & (size <= 2 * width[row])
         counts[:, row] = torch.tensor([fits.sum(), len(size), free, near.sum()])
         others = torch.cat([rest[:row], rest[row + 1 :]])
@@ -138,11 +128,10 @@ def measure_off_units(
     """Return the units that inputs leave off, what rows have there, and what is expected of one input or of sums."""
     before, after = inputs @ problem.before.T, inputs @ problem.after.T
     is_off = (before < 0) & (after < 0) & problem.gated.bool()
-    distance = firing_distance(problem, before, after, inputs.norm(dim=1))
     return OffUnits(
         is_off=is_off,
-        is_nonzero=problem.normalise(rows).abs() > zero_width(problem, rows).clamp(min=LEAST_NONZERO),
-        firing=(torch.exp(-distance / REACH) + UNFORESEEN).clamp(max=1 - UNFORESEEN),
+        is_nonzero=problem.normalise(rows).abs() > zero_width(problem, rows).clamp(min=problem.certificate.clear_entry),
+        firing=firing_probability(problem, before, after, inputs.norm(dim=1)),
         mixing=_mixing(before, after),
     )
 
@@ -152,19 +141,19 @@ def _mixing(before: Float[Tensor, "row unit"], after: Float[Tensor, "row unit"])
 
     The two lie half the difference to another input away from their average, on both sides; this input is drawn from
     all others. Inputs that are averages themselves are closer to each other than their parts, which errs on the safe
-    side: fewer units are then expected to give a sum away.
+    side: fewer units are then expected to give a sum away. Of ``n`` others, none is certain to turn a unit on: one more
+    might not.
     """
-    count = len(before)
-    chosen = torch.linspace(0, count - 1, min(count, PARTNERS), device=before.device).long()
+    others = max(len(before) - 1, 1)
     mixing = torch.zeros_like(before)
-    for row in range(count):
-        partners = chosen[chosen != row]
-        is_on = torch.zeros(len(partners), before.shape[1], dtype=torch.bool, device=before.device)
+    for row in range(len(before)):
+        is_on = torch.zeros_like(before, dtype=torch.bool)
         for margins in (before, after):
-            halfway = (margins[partners] - margins[row]) / 2
+            halfway = (margins - margins[row]) / 2
             is_on |= (margins[row] + halfway > 0) | (margins[row] - halfway > 0)
-        mixing[row] = is_on.to(before).mean(dim=0) if len(partners) else 0.0
-    return mixing.clamp(0.02, 0.9)
+        is_on[row] = False  # it is no other input
+        mixing[row] = is_on.to(before).sum(dim=0) / others
+    return mixing.clamp(max=others / (others + 1))
 
 
 def log_p_one(units: OffUnits, misjudged: float = 1.0) -> Float[Tensor, " row"]:

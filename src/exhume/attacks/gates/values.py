@@ -11,20 +11,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from exhume.attacks.gates.problem import RowProblem
-from exhume.attacks.gates.rows import WIDTHS, robust_normals
+from exhume.attacks.gates.rows import robust_normals
 from exhume.core.devices import numbers_at_once
-
-CERTAIN = 0.5
-"""Share of the units that an input turns on, and of those that it leaves off, whose gates are believed. Measured with
-0.3 to 0.8: 0.4 to 0.6 find most."""
-COARSE = WIDTHS[:6]
-"""Widths of residuals; gates do not move in one gradient, so that polishing does the rest."""
 
 
 def have_values(problem: RowProblem) -> bool:
     """Return whether rows are determined by values: below a linear output layer, with more units than unknowns."""
     readout = problem.readout
-    return readout is not None and 2 * (problem.rank + len(readout)) <= CERTAIN * problem.units
+    return readout is not None and 2 * (problem.rank + len(readout)) <= problem.units // 2
 
 
 def rows_by_values(problem: RowProblem, codes: Float[Tensor, "candidate rank"]) -> Float[Tensor, "candidate rank"]:
@@ -49,19 +43,21 @@ def _solve(
     values = readout[units] * is_on.gather(1, units)[..., None]
     lengths = problem.rows.norm(dim=0).clamp(min=1e-300)[units]
     columns = torch.cat([problem.rows.T[units], -values], dim=2) / lengths[..., None]
-    return robust_normals(problem, columns, units, widths=COARSE)[:, : problem.rank]
+    # Gates do not move in one gradient, so that polishing does the rest.
+    return robust_normals(problem, columns, units, narrowest=problem.certificate.widest_zero)[:, : problem.rank]
 
 
 def _certain_units(problem: RowProblem, margins: Float[Tensor, "candidate unit"]) -> Int[Tensor, "candidate chosen"]:
     """Return the units whose gates are most certain, the same share of those that are on and of those that are off.
 
-    A unit that moved little was fired by few inputs, so that it is more certainly off.
+    A unit that moved little was fired by few inputs, so that it is more certainly off. Half of the gates are believed;
+    measured with 0.3 to 0.8 of them, 0.4 to 0.6 find most.
     """
     informative, is_off = problem.informative.bool(), margins < 0
     off = margins.abs() / problem.movement.clamp(min=1e-150)
     on = margins / problem.after.norm(dim=1).clamp(min=1e-300)
     order = torch.where(is_off, _quantiles(off, is_off & informative), _quantiles(on, ~is_off & informative))
-    return order.topk(int(CERTAIN * problem.units), dim=1, largest=False).indices
+    return order.topk(problem.units // 2, dim=1, largest=False).indices
 
 
 def _quantiles(

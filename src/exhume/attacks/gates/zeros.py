@@ -36,14 +36,14 @@ def zero_width(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float[Te
     that scatter more than noise.
     """
     rules, noise = problem.certificate, problem.noise_width(rows)[:, None]
-    widest = (rules.zero_width * noise).clamp(min=rules.widest_zero)
+    widest = (problem.deviations * noise).clamp(min=rules.widest_zero)
     if problem.forms is not None:  # the rounding of squares differs too much between units to measure it by one number
         return widest
     size = problem.normalise(rows).abs()
     is_small = (size <= widest) & problem.informative.bool()
     typical = size.masked_fill(~is_small, torch.nan).nanmedian(dim=1, keepdim=True).values.nan_to_num(0.0)
     scatter = typical / 0.6745  # the median size of a normal variable, in standard deviations
-    return torch.minimum(rules.zero_width * torch.maximum(scatter, noise), widest)
+    return torch.minimum(problem.deviations * torch.maximum(scatter, noise), widest)
 
 
 def classify_entries(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Entries:
@@ -99,14 +99,3 @@ def _in_wide_band(
     small = ((size > width) & (size <= band) & problem.informative.bool()).sum(dim=1) + extra
     expected: Tensor = small * (width / (band - width))[:, 0]
     return expected
-
-
-def off_probability(
-    normalised: Float[Tensor, "candidate unit"], on: Float[Tensor, "candidate unit"] | float, width: Tensor
-) -> Float[Tensor, "candidate unit"]:
-    """Return how likely each unit is off, under a narrow Laplace density of entries if off and a wide one if on."""
-    size = normalised.abs()
-    typical = size.mean(dim=1, keepdim=True) / 0.55
-    narrow = (1 - on) * torch.exp(-size / width) / width
-    wide = on * torch.exp(-size / typical) / typical
-    return narrow / (narrow + wide + 1e-30)
