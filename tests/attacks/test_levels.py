@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from exhume.attacks.levels import BYTE_GRIDS, find_levels, log_p_levels, prove_by_levels
+from exhume.attacks.levels import find_levels, log_p_levels, prove_by_levels
 from exhume.records import AttackerView, Outcome, Reconstruction
 
 
@@ -28,7 +28,7 @@ def noise(like, size, seed=1):
 def test_the_bound_holds_for_uniform_values():
     generator = torch.Generator().manual_seed(0)
     values = torch.rand(20_000, 4, generator=generator, dtype=torch.float64)
-    log_p = log_p_levels(values, 50)
+    log_p = log_p_levels(values, steps=50)
     for level in (0.1, 0.01):
         assert float((log_p < math.log(level)).double().mean()) <= level * 1.2
 
@@ -37,27 +37,24 @@ def test_the_bound_is_the_volume_of_a_ball():
     # Three values, each a tenth of half a step away from its level.
     values = (torch.tensor([[3.0, 7.0, 12.0]], dtype=torch.float64) + 0.05) / 20
     expected = math.log(4 / 3 * math.pi * (3 * 0.1**2) ** 1.5 / 8)
-    assert float(log_p_levels(values, 20)) == pytest.approx(expected)
+    assert float(log_p_levels(values, steps=20)) == pytest.approx(expected)
 
 
 def test_values_of_a_background_count_once():
     few = torch.tensor([[0.2, 0.6]], dtype=torch.float64) + 1e-3
     many = few.repeat(1, 100)
-    assert float(log_p_levels(many, 5)) == pytest.approx(float(log_p_levels(few, 5)))
+    assert float(log_p_levels(many, steps=5)) == pytest.approx(float(log_p_levels(few, steps=5)))
 
 
 def test_no_more_values_count_than_a_wrong_input_has_freedom():
     inputs = images(3) + noise(images(3), 1e-5)
-    log_p = [log_p_levels(inputs, 255, free) for free in (2, 8, 32, None)]
+    log_p = [log_p_levels(inputs, free) for free in (2, 8, 32, None)]
     assert all(bool((more < less).all()) for less, more in itertools.pairwise(log_p))
 
 
-@pytest.mark.parametrize("steps", [16, 255, 765])
-def test_the_grid_is_found_and_true_inputs_are_rounded_to_it(steps):
-    inputs = images(6, steps)
+def test_true_inputs_are_proven_and_rounded():
+    inputs = images(6)
     found = find_levels(inputs + noise(inputs, 1e-5), 1e-3, free=20)
-    assert found is not None
-    assert found.steps == steps
     assert found.is_proven.all()
     torch.testing.assert_close(found.nearest, inputs)
 
@@ -68,29 +65,33 @@ def test_mixtures_are_never_proven(seed, part, count):
     weights = torch.rand(count, count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     weights = (1 - part) * torch.eye(count, dtype=torch.float64) + part * weights / weights.sum(dim=1, keepdim=True)
     found = find_levels(weights @ inputs, 1e-3, free=max(count - 1, 1))
-    assert found is None or not found.is_proven.any()
+    assert not found.is_proven.any()
 
 
-def test_a_wrong_input_on_finer_levels_than_the_others_is_not_proven():
-    inputs = images(4, steps=16)
-    wrong = inputs[0] + (inputs[1] - inputs[0]) / 15  # on 240 steps, as where equations in whole numbers are solved
-    found = find_levels(torch.cat([inputs, wrong[None]]), 1e-3)
-    assert found is not None
-    assert found.is_proven.tolist() == [True] * 4 + [False]
-    alone = find_levels(wrong[None], 1e-3, grids=BYTE_GRIDS)
-    assert alone is None
+@pytest.mark.parametrize("part", [1 / 2, 1 / 3, 2 / 15, 7 / 255])
+def test_fractions_with_small_denominators_are_not_proven(part):
+    inputs = images(4)  # mixtures that solve equations in whole numbers have such weights
+    wrong = inputs[0] + part * (inputs[1] - inputs[0])
+    assert not find_levels(wrong[None], 1e-3).is_proven.any()
 
 
-@pytest.mark.parametrize("constant", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("scale", [255 / 256, 255 / 254, 254 / 255, 0.9])
+def test_scaled_images_are_not_proven(scale):
+    dark = 0.99 * images(4, steps=240).clamp(max=0.9)
+    levels = (255 * dark).round() / 255  # a black input among the others makes any scale possible
+    assert find_levels(levels, 1e-3).is_proven.all()
+    assert not find_levels(scale * levels, 1e-3).is_proven.any()
+
+
+@pytest.mark.parametrize("constant", [0.0, 0.2, 0.5, 1.0])
 def test_a_constant_input_is_not_proven(constant):
-    assert find_levels(torch.full((3, 200), constant, dtype=torch.float64), 1e-3) is None
+    assert not find_levels(torch.full((3, 200), constant, dtype=torch.float64), 1e-3).is_proven.any()
 
 
 def test_values_that_are_not_numbers_prove_nothing():
     inputs = images(2)
     inputs[1, 5] = torch.nan
     found = find_levels(inputs, 1e-3)
-    assert found is not None
     assert found.is_proven.tolist() == [True, False]
 
 
@@ -119,9 +120,8 @@ def test_a_reconstruction_says_what_levels_prove():
     assert proven.certified.tolist() == [True, True, False]
     torch.testing.assert_close(proven.inputs[:2], inputs[:2].float(), atol=1e-7, rtol=0)
     assert proven.diagnostics["doubts"] == ["", "", "noise"]
-    assert proven.diagnostics["levels"] == 256
     assert proven.outcome == Outcome.PARTIAL
-    assert proven.message.endswith("1 further input is certified by 256 even levels of the values.")
+    assert proven.message.endswith("1 further input is certified by the levels of 8-bit images.")
     everything = prove_by_levels(view_of(), reconstruct(inputs), 1e-3)
     assert everything.outcome == Outcome.CERTIFIED
 

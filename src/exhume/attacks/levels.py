@@ -1,53 +1,46 @@
-"""Proofs by levels: stored images have values on an even grid, which a wrong reconstruction does not hit.
+"""Proofs by levels: the pixels of stored images are whole numbers of steps, which a wrong reconstruction does not hit.
 
-A pixel of an 8-bit image is a whole number of steps of 1/255 of its range. A wrong input is a combination of true ones
-with arbitrary weights, so its values lie anywhere between two levels. If all of them are on levels, up to an error far
+A pixel of an 8-bit image is a multiple of 1/255 of its range. A wrong input is a combination of true ones with
+arbitrary weights, so its values lie anywhere between two levels. If all of them are on levels, up to an error far
 smaller than a step, then the input is right, and rounding makes it exact. The proof says nothing about how an input was
 found, and needs no other input. It holds for attacks that know nothing of levels: one that rounds its results, or that
 starts from images, hits them by itself.
+
+The number of steps is not searched for. A training input that is all black makes any scale of the others possible, and
+a scaled image lies on levels of its own. Equations in whole numbers have solutions on multiples of the true steps.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from exhume.core.devices import numbers_at_once
 from exhume.core.json_values import to_json_value
 from exhume.core.text import count_noun
 from exhume.records import AttackerView, Outcome, Reconstruction
 
-FINE_GRIDS = tuple(range(2, 2048))
-"""Numbers of steps that are tried for inputs that were read out; 8-bit images have 255, averages of 3 channels 765."""
-BYTE_GRIDS = (3, 5, 15, 17, 51, 85, 255)
-"""Numbers of steps that are tried for inputs that were moved to the ends of their range: those of 8-bit images, and of
-coarser ones that are stored as such. Wrong inputs of this kind solve equations in whole numbers. So their values are
-fractions with small denominators, which lie on multiples of the true number of steps; 255 has none here."""
+STEPS = 255
+"""Number of steps from the lowest to the highest value of an 8-bit image."""
 LEAST_DISTANCE = 1e-3
 """Least distance from a level that counts, in half steps: no single value proves much, however exact it is. Values may
 be round for other reasons, such as a half."""
-PREVIEWED = 64
-"""Number of values per input, those farthest from the ends of the range, by which grids are refuted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Levels:
-    """The grid on which most inputs lie, and what it proves."""
+    """Which inputs lie on levels, and what that proves."""
 
-    steps: int
-    """Number of steps from the lowest to the highest value."""
     is_proven: Bool[Tensor, " candidate"]
     log_p: Float[Tensor, " candidate"]
-    """Log p-value of each input, corrected for the number of inputs and of grids."""
+    """Log p-value of each input, corrected for the number of inputs."""
     nearest: Float[Tensor, "candidate value"]
     """The inputs, with every value on its nearest level."""
 
 
 def log_p_levels(
-    values: Float[Tensor, "candidate value"], steps: int, free: int | None = None
+    values: Float[Tensor, "candidate value"], free: int | None = None, steps: int = STEPS
 ) -> Float[Tensor, " candidate"]:
     """Bound the log probability that values between 0 and 1 are as near to levels by chance.
 
@@ -59,8 +52,8 @@ def log_p_levels(
 
     Args:
         values: one input per row.
-        steps: the number of steps from 0 to 1.
         free: how many numbers a wrong input depends on, which is how many of its values may be independent; None: all.
+        steps: the number of steps from 0 to 1.
     """
     scaled = values.double().nan_to_num(-1.0) * steps
     nearest = scaled.round().clamp(0, steps)
@@ -87,48 +80,23 @@ def _sum_evenly(
 
 
 def find_levels(
-    values: Float[Tensor, "candidate value"],
-    error_rate: float,
-    free: int | None = None,
-    tried: int | None = None,
-    grids: Sequence[int] = FINE_GRIDS,
-) -> Levels | None:
-    """Find the coarsest even grid between 0 and 1 on which some input lies; None: there is none.
-
-    All inputs of a data set have the same levels, and a wrong input may lie on finer ones.
+    values: Float[Tensor, "candidate value"], error_rate: float, free: int | None = None, tried: int = 0
+) -> Levels:
+    """Find which inputs, with values between 0 and 1, lie on the levels of 8-bit images.
 
     Args:
         values: one input per row.
         error_rate: the probability, over all inputs, of an input that lies on levels by chance.
         free: as in :func:`log_p_levels`.
-        tried: number of inputs that were tried in all, by default these.
-        grids: the numbers of steps to try.
+        tried: number of inputs that were tried in all, these at least.
     """
-    # Half of all values are near a level by chance; all of many are only where the grid is right.
-    inner = torch.minimum(values, 1 - values).topk(min(values.shape[1], PREVIEWED), dim=1)
-    preview = values.double().gather(1, inner.indices)[inner.values[:, 0] > 0]
-    every = torch.tensor(grids, device=values.device)
-    fits = torch.zeros(len(grids), dtype=torch.bool, device=values.device)
-    at_once = max(1, numbers_at_once(values.device) // (len(grids) * preview.shape[1]))
-    for part in torch.split(preview, at_once):
-        scaled = part[:, :, None] * every
-        fits |= ((scaled - scaled.round()).abs() <= 0.25).all(dim=1).any(dim=0)
-    correction = math.log(max(len(values), tried or 0) * len(grids))
-    for steps in every[fits].tolist():
-        log_p = (log_p_levels(values, steps, free) + correction).clamp(max=0.0)
-        if bool((log_p < math.log(error_rate)).any()):
-            nearest = ((values.double() * steps).round() / steps).clamp(0, 1)
-            return Levels(steps=steps, is_proven=log_p < math.log(error_rate), log_p=log_p, nearest=nearest.to(values))
-    return None
+    log_p = (log_p_levels(values, free) + math.log(max(len(values), tried, 1))).clamp(max=0.0)
+    nearest = ((values.double() * STEPS).round() / STEPS).clamp(0, 1)
+    return Levels(is_proven=log_p < math.log(error_rate), log_p=log_p, nearest=nearest.to(values))
 
 
 def prove_by_levels(
-    view: AttackerView,
-    found: Reconstruction,
-    error_rate: float,
-    free: int | None = None,
-    tried: int | None = None,
-    grids: Sequence[int] = FINE_GRIDS,
+    view: AttackerView, found: Reconstruction, error_rate: float, free: int | None = None, tried: int = 0
 ) -> Reconstruction:
     """Certify the inputs of a reconstruction whose values lie on levels, and round them to these.
 
@@ -137,22 +105,21 @@ def prove_by_levels(
         found: the reconstruction, on the CPU; of an attack that neither rounds nor starts from images.
         error_rate: the probability, over all inputs, of certifying anything that was not trained on.
         free: how many numbers a wrong input depends on; None: as many as it has values.
-        tried: number of inputs that were tried in all; None: those of the reconstruction.
-        grids: the numbers of steps to try.
+        tried: number of inputs that were tried in all, those of the reconstruction at least.
     """
     if view.bounds is None or len(found) == 0:
         return found
     low, high = view.bounds
     values = (found.inputs.flatten(1).double() - low) / (high - low)
-    levels = find_levels(values, error_rate, free, tried, grids)
-    if levels is None:
-        return found
+    levels = find_levels(values, error_rate, free, tried)
     is_proven = levels.is_proven
+    if not bool(is_proven.any()):
+        return found
     rounded = (low + levels.nearest * (high - low)).reshape(found.inputs.shape).to(found.inputs)
     shape = (-1,) + (1,) * (found.inputs.ndim - 1)
     certified = found.certified | is_proven
     p_values = torch.ones(len(found), dtype=torch.float64) if found.p_values is None else found.p_values
-    about = dict(found.diagnostics) | {"levels": levels.steps + 1, "on_levels": to_json_value(is_proven)}
+    about = dict(found.diagnostics) | {"on_levels": to_json_value(is_proven)}
     for name, value in (("doubts", ""), ("error_bounds", 0.0)):
         if name in about:
             pairs = zip(about[name], is_proven.tolist(), strict=True)
@@ -167,7 +134,7 @@ def prove_by_levels(
         p_values=torch.where(is_proven, torch.minimum(p_values, levels.log_p.exp().to(p_values)), p_values),
         outcome=Outcome.CERTIFIED if is_complete else Outcome.PARTIAL,
         message=f"{found.message} {count_noun(more, 'further input')} "
-        f"{'is' if more == 1 else 'are'} certified by {levels.steps + 1} even levels of the values."
+        f"{'is' if more == 1 else 'are'} certified by the levels of 8-bit images."
         if more
         else found.message,
         diagnostics=about,

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from exhume.attacks.gates.known_inputs import KnownInputs, add_independent, rows_of_known
-from exhume.attacks.levels import BYTE_GRIDS, FINE_GRIDS
 from tests.attacks.gates.dark_images import dark_images, pose, true_rows
 
 
@@ -45,10 +44,8 @@ def test_only_inputs_on_levels_are_kept():
 def test_a_few_good_guesses_lead_to_all_inputs():
     problem, codes = pose(dark_images(16))
     known = KnownInputs(problem=problem)
-    assert known.grids == FINE_GRIDS
     guesses = codes[:8] + 0.1 * codes[8:]
     assert known.touch(guesses, codes[:0], torch.Generator().manual_seed(0))
-    assert known.grids == BYTE_GRIDS
     assert known.are_all
 
 

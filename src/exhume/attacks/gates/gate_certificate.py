@@ -135,7 +135,7 @@ class GateCertificate(Attack):
             inputs = divide_by_constant(problem, search.inputs.codes @ problem.basis.T)[:, : view.input_size]
             found = _merge(found.cpu(), view.to_pixels(inputs.float()).cpu(), problem.certificate.precision)
             tried = search.inputs.tried + len(found)
-            return prove_by_levels(view, found, self.error_rate / 2, problem.rank - 1, tried, search.inputs.grids)
+            return prove_by_levels(view, found, self.error_rate / 2, problem.rank - 1, tried)
         guess = 1e-3 if problem.gates_are_exact else 1e-2
         return invert_features(
             view,

@@ -6,7 +6,7 @@ all other known inputs, and few zeros determine what is left open. Once all inpu
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -22,7 +22,7 @@ from exhume.attacks.gates.rows import are_same, complement, robust_normals
 from exhume.attacks.gates.seeds import draw_starts
 from exhume.attacks.gates.significance import log_p_zeros
 from exhume.attacks.gates.silence import rank_silence
-from exhume.attacks.levels import BYTE_GRIDS, FINE_GRIDS, find_levels
+from exhume.attacks.levels import find_levels
 from exhume.core.devices import numbers_at_once
 
 INDEPENDENT = 1e-4
@@ -36,8 +36,6 @@ class KnownInputs:
     problem: RowProblem
     tried: int = 0
     """Number of inputs that were tried on levels, and so the number of rows that were tried at most."""
-    have_moved: bool = False
-    """Whether some were moved to the ends of their range, which limits the grids that prove anything."""
 
     def __post_init__(self) -> None:
         self.codes = self.rows = self.problem.rows.new_zeros(0, self.problem.rank)
@@ -50,31 +48,22 @@ class KnownInputs:
         """Whether all inputs are known, which then determine all rows."""
         return len(self.codes) == self.problem.rank
 
-    @property
-    def grids(self) -> Sequence[int]:
-        """The numbers of steps that are tried."""
-        return BYTE_GRIDS if self.have_moved else FINE_GRIDS
-
-    def add(self, codes: Float[Tensor, "candidate rank"], *, have_moved: bool = False) -> bool:
+    def add(self, codes: Float[Tensor, "candidate rank"], *, with_rows: bool = False) -> bool:
         """Keep inputs that lie on levels, in coordinates of the basis; return whether there are any new ones.
 
-        ``have_moved`` says that they were moved to the ends of their range. Only such inputs determine rows: others
-        were read out from rows, which are known as well.
+        ``with_rows`` finds the rows of all known inputs as well; those that were read out from rows do not need it.
         """
         problem, before = self.problem, len(self.codes)
         if problem.ends is None or problem.rank < 2 or len(codes) == 0:
             return False
         self.tried += len(codes)
-        grids = BYTE_GRIDS if have_moved else self.grids
-        levels = find_levels(
-            values_of(problem, codes), problem.certificate.error_rate, problem.rank - 1, self.tried, grids
-        )
-        if levels is not None:
+        rate = problem.certificate.error_rate
+        levels = find_levels(values_of(problem, codes), rate, problem.rank - 1, self.tried)
+        if bool(levels.is_proven.any()):
             self.codes = add_independent(self.codes, codes_of(problem, levels.nearest[levels.is_proven]))
         is_more = len(self.codes) > before
-        self.have_moved |= have_moved and is_more
-        if is_more and (have_moved or self.are_all):
-            self.rows = rows_of_known(problem, self.codes, math.log(problem.certificate.error_rate / self.tried))
+        if is_more and (with_rows or self.are_all):
+            self.rows = rows_of_known(problem, self.codes, math.log(rate / self.tried))
         return is_more
 
     def add_last(self, rows: Float[Tensor, "rank rank"]) -> None:
@@ -114,7 +103,7 @@ class KnownInputs:
         problem, first, starts = self.problem, len(self.codes), codes
         while problem.ends is not None and not self.are_all:
             tick()
-            if not self.add(touch_range(problem, starts, rows), have_moved=True):
+            if not self.add(touch_range(problem, starts, rows), with_rows=True):
                 break
             rows = heaviest_basis(problem, torch.cat([self.rows, rows]))
             random = draw_starts(problem, *missing_directions(problem, rows), problem.search.seeds // 2, generator)
@@ -136,7 +125,7 @@ class KnownInputs:
             tick()
             others = torch.cat([rows[:row], rows[row + 1 :]])
             moved.append(touch_range(problem, codes[row : row + 1], others))
-        return self.add(torch.cat(moved), have_moved=True)
+        return self.add(torch.cat(moved), with_rows=True)
 
 
 def add_independent(known: Float[Tensor, "input rank"], codes: Float[Tensor, "new rank"]) -> Float[Tensor, "more rank"]:

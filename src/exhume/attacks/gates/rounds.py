@@ -345,10 +345,7 @@ class RowSearch:
     def pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the state as JSON values and tensors."""
         names = ("tried", "idle", "rounds", "asked", "columns", "score", "is_settled", "gains", "used")
-        values = {name: copy.copy(getattr(self, name)) for name in names} | {
-            "inputs_tried": self.inputs.tried,
-            "inputs_moved": self.inputs.have_moved,
-        }
+        values = {name: copy.copy(getattr(self, name)) for name in names} | {"inputs_tried": self.inputs.tried}
         return values, {
             "found": self.found,
             "trusted": self.trusted,
@@ -362,7 +359,7 @@ class RowSearch:
 
     def unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor], *, keep_inputs: bool = False) -> None:
         """Continue from a packed state; inputs that are proven by now may be kept, as their proof needs no other."""
-        for name in values.keys() - {"inputs_tried", "inputs_moved"}:
+        for name in values.keys() - {"inputs_tried"}:
             setattr(self, name, values[name])
         for name in ("found", "trusted", "pool", "weights"):
             setattr(self, name, tensors[name].to(self.problem.rows))
@@ -370,8 +367,7 @@ class RowSearch:
         older = {name: tensors.get(name, self.found[:0]) for name in ("judged", "inputs", "rows_of_inputs")}
         self.judged, codes, rows = (tensor.to(self.problem.rows) for tensor in older.values())
         if not keep_inputs:
-            self.inputs.codes, self.inputs.rows = codes, rows
-            self.inputs.tried, self.inputs.have_moved = values.get("inputs_tried", 0), values.get("inputs_moved", False)
+            self.inputs.codes, self.inputs.rows, self.inputs.tried = codes, rows, values.get("inputs_tried", 0)
         if self.is_complete:
             self.score = max(joint_score(self.problem, self.found), -sys.float_info.max)
         self.generator.set_state(tensors["generator"])
