@@ -11,6 +11,7 @@ a scaled image lies on levels of its own. Equations in whole numbers have soluti
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -23,6 +24,8 @@ from exhume.records import AttackerView, Outcome, Reconstruction
 
 STEPS = 255
 """Number of steps from the lowest to the highest value of an 8-bit image."""
+Confirm = Callable[[Float[Tensor, "input ..."]], Bool[Tensor, " input"]]
+"""Returns which inputs were trained on as they are; in pixel units."""
 LEAST_DISTANCE = 1e-3
 """Least distance from a level that counts, in half steps: no single value proves much, however exact it is. Values may
 be round for other reasons, such as a half."""
@@ -96,7 +99,12 @@ def find_levels(
 
 
 def prove_by_levels(
-    view: AttackerView, found: Reconstruction, error_rate: float, free: int | None = None, tried: int = 0
+    view: AttackerView,
+    found: Reconstruction,
+    error_rate: float,
+    free: int | None = None,
+    tried: int = 0,
+    confirm: Confirm | None = None,
 ) -> Reconstruction:
     """Certify the inputs of a reconstruction whose values lie on levels, and round them to these.
 
@@ -106,6 +114,8 @@ def prove_by_levels(
         error_rate: the probability, over all inputs, of certifying anything that was not trained on.
         free: how many numbers a wrong input depends on; None: as many as it has values.
         tried: number of inputs that were tried in all, those of the reconstruction at least.
+        confirm: tells which of the inputs on levels were trained on as they are, rather than as parts of others; None:
+            all.
     """
     if view.bounds is None or len(found) == 0:
         return found
@@ -113,9 +123,11 @@ def prove_by_levels(
     values = (found.inputs.flatten(1).double() - low) / (high - low)
     levels = find_levels(values, error_rate, free, tried)
     is_proven = levels.is_proven
+    rounded = (low + levels.nearest * (high - low)).reshape(found.inputs.shape).to(found.inputs)
+    if confirm is not None and bool(is_proven.any()):
+        is_proven = is_proven.masked_scatter(is_proven, confirm(rounded[is_proven]))
     if not bool(is_proven.any()):
         return found
-    rounded = (low + levels.nearest * (high - low)).reshape(found.inputs.shape).to(found.inputs)
     shape = (-1,) + (1,) * (found.inputs.ndim - 1)
     certified = found.certified | is_proven
     p_values = torch.ones(len(found), dtype=torch.float64) if found.p_values is None else found.p_values

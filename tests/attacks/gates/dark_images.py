@@ -28,7 +28,7 @@ def pose(images, units=120, seed=0):
         strengths=strengths,
         before=weights,
         after=weights,
-        informative=torch.ones(units, dtype=torch.float64),
+        informative=(effects != 0).any(dim=0).double(),
         noise=1e-12,
         has_bias=True,
         gates_are_exact=True,

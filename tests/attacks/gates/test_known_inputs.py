@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from exhume.attacks.gates.known_inputs import KnownInputs, add_independent, rows_of_known
+from exhume.attacks.gates.known_inputs import KnownInputs, add_independent, are_trained_on, rows_of_known
 from tests.attacks.gates.dark_images import dark_images, pose, true_rows
 
 
@@ -18,8 +18,8 @@ def test_known_inputs_are_equations_for_rows():
 @pytest.mark.parametrize("known", [4, 10, 16])
 def test_the_rows_of_known_inputs_are_found(known):
     problem, codes = pose(dark_images(16))
-    rows = rows_of_known(problem, codes[:known], math.log(1e-3))
-    assert len(rows) == known
+    rows, log_p = rows_of_known(problem, codes[:known])
+    assert (log_p < math.log(1e-3)).all()
     cosines = (rows @ true_rows(problem, codes)[:known].T).abs()
     assert cosines.amax(dim=1).min() > 1 - 1e-9
 
@@ -77,3 +77,15 @@ def test_rows_give_their_inputs_while_others_are_missing():
     assert known.touch_rows(true_rows(problem, codes)[:13])
     assert len(known) == 13
     assert not known.touch_rows(true_rows(problem, codes))  # all are found: nothing is missing
+
+
+def test_inputs_that_were_trained_on_are_told_from_images_in_their_span():
+    images = dark_images(12)
+    shares = torch.rand(12, 12, generator=torch.Generator().manual_seed(2), dtype=torch.float64).pow(3)
+    mixed = (shares / shares.sum(dim=1, keepdim=True)) @ images  # only these are trained on
+    for trained, expected in ((images, 12), (mixed, 0)):
+        problem, _ = pose(trained)
+        codes = torch.cat([images, torch.ones_like(images[:, :1])], dim=1) @ problem.basis
+        assert int(are_trained_on(problem, codes).sum()) == expected
+        assert int(are_trained_on(problem, codes.repeat(2, 1)).sum()) == 2 * expected  # copies fare alike
+    assert are_trained_on(problem, codes[:0]).tolist() == []

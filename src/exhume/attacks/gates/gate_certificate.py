@@ -16,6 +16,7 @@ from exhume.attacks.gates.compression import compress_values
 from exhume.attacks.gates.explaining import explanations
 from exhume.attacks.gates.features import doubt_features, in_units_of_features
 from exhume.attacks.gates.input_range import fit_scale, is_inside_range, range_ends
+from exhume.attacks.gates.known_inputs import are_trained_on
 from exhume.attacks.gates.mixing import has_decayed
 from exhume.attacks.gates.precision import fit_families
 from exhume.attacks.gates.problem import RowProblem, pose_problem
@@ -135,7 +136,12 @@ class GateCertificate(Attack):
             inputs = divide_by_constant(problem, search.inputs.codes @ problem.basis.T)[:, : view.input_size]
             found = _merge(found.cpu(), view.to_pixels(inputs.float()).cpu(), problem.certificate.precision)
             tried = search.inputs.tried + len(found)
-            return prove_by_levels(view, found, self.error_rate / 2, problem.rank - 1, tried)
+
+            def confirm(inputs: Tensor) -> Tensor:
+                flat = view.to_model(inputs.to(problem.basis)).flatten(1)
+                return are_trained_on(problem, torch.cat([flat, torch.ones_like(flat[:, :1])], dim=1) @ problem.basis)
+
+            return prove_by_levels(view, found, self.error_rate / 2, problem.rank - 1, tried, confirm)
         guess = 1e-3 if problem.gates_are_exact else 1e-2
         return invert_features(
             view,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from exhume.attacks.gates.fit import fit_codes
@@ -20,9 +20,10 @@ from exhume.attacks.gates.range_ends import codes_of, touch_range, values_of
 from exhume.attacks.gates.readout import missing_directions
 from exhume.attacks.gates.rows import are_same, complement, robust_normals
 from exhume.attacks.gates.seeds import draw_starts
-from exhume.attacks.gates.significance import log_p_zeros
 from exhume.attacks.gates.silence import rank_silence
+from exhume.attacks.gates.zeros import count_chance_zeros, find_zeros
 from exhume.attacks.levels import find_levels
+from exhume.core.chance import bound_log_tail
 from exhume.core.devices import numbers_at_once
 
 INDEPENDENT = 1e-4
@@ -63,7 +64,8 @@ class KnownInputs:
             self.codes = add_independent(self.codes, codes_of(problem, levels.nearest[levels.is_proven]))
         is_more = len(self.codes) > before
         if is_more and (with_rows or self.are_all):
-            self.rows = rows_of_known(problem, self.codes, math.log(rate / self.tried))
+            rows, log_p = rows_of_known(problem, self.codes)
+            self.rows = rows if self.are_all else rows[log_p < math.log(rate / self.tried)]
         return is_more
 
     def add_last(self, rows: Float[Tensor, "rank rank"]) -> None:
@@ -77,7 +79,7 @@ class KnownInputs:
             return
         equations = torch.nn.functional.normalize(self.codes / problem.strengths)
         present, last = rows[(rows @ equations.T).abs().argmax(dim=0)], complement(equations).T
-        fitted, codes = rows_of_known(problem, self.codes, math.inf), []
+        fitted, codes = rows_of_known(problem, self.codes)[0], []
         for place in range(len(fitted)):
             every = torch.cat([present[:place], fitted[place : place + 1], present[place + 1 :], last])
             codes.append(torch.linalg.pinv(every)[:, -1] * problem.strengths)
@@ -137,18 +139,19 @@ def add_independent(known: Float[Tensor, "input rank"], codes: Float[Tensor, "ne
     return known
 
 
-def rows_of_known(problem: RowProblem, codes: Float[Tensor, "input rank"], limit: float) -> Float[Tensor, "found rank"]:
+def rows_of_known(
+    problem: RowProblem, codes: Float[Tensor, "input rank"]
+) -> tuple[Float[Tensor, "input rank"], Float[Tensor, " input"]]:
     """Find the rows of known inputs, in coordinates of the basis, from the units that each left off.
 
     Returns:
-        The rows that chance explains with a log probability below ``limit``; all, if all inputs are known.
+        The rows, and the log probabilities that inputs which were not trained on have such rows (:func:`log_p_row`).
     """
     equations = torch.nn.functional.normalize(codes / problem.strengths)
     own = torch.nn.functional.normalize(torch.linalg.pinv(equations).T)  # each is orthogonal to all other equations
     if len(codes) in (0, problem.rank):
-        return own
-    left_open = complement(equations)
-    within = torch.cat([left_open.expand(len(codes), -1, -1), own[:, :, None]], dim=2)
+        return own, log_p_row(problem, own, codes, 0)
+    within = torch.cat([complement(equations).expand(len(codes), -1, -1), own[:, :, None]], dim=2)
     silence = rank_silence(problem, codes)
     most = int(silence.isfinite().sum(dim=1).max())
     score, units = silence.topk(max(most, 1), dim=1)
@@ -160,6 +163,46 @@ def rows_of_known(problem: RowProblem, codes: Float[Tensor, "input rank"], limit
         columns = (problem.directions.T[at] * counts[..., None]) @ where
         found = robust_normals(problem, columns, at, along, within=where)
         rows.append((where @ found[..., None])[..., 0])
-    found = torch.cat(rows)
-    is_sure = log_p_zeros(problem, found, forced=problem.rank - len(codes)).to(found.device) < limit
-    return found[is_sure]
+    every = torch.cat(rows)
+    return every, log_p_row(problem, every, codes, problem.rank - len(codes))
+
+
+def log_p_row(
+    problem: RowProblem, rows: Float[Tensor, "input rank"], codes: Float[Tensor, "input rank"], forced: int
+) -> Float[Tensor, " input"]:
+    """Bound the log probability that a row is zero on so many units that its input leaves off by accident.
+
+    An image may lie in the span of the inputs without being one, as where mixtures of images were trained on. It then
+    has no row of its own: what belongs to it is zero on units that it leaves off as often as elsewhere. How often that
+    is, is measured on the units that it turns on, and by the density of small entries.
+
+    Args:
+        problem: what the rows are rows of.
+        rows: one row per input.
+        codes: the inputs in coordinates of the basis.
+        forced: number of zeros that were chosen.
+    """
+    before, after = (codes @ gate.T for gate in problem.gates)
+    gated, zeros = problem.gated.bool(), find_zeros(problem, rows)
+    is_off = (before < 0) & (after < 0) & gated
+    is_on = gated & ~is_off
+    elsewhere = ((zeros & is_on).sum(dim=1) + 1) / (is_on.sum(dim=1) + 1)
+    by_density = count_chance_zeros(problem, rows, is_strict=True) / problem.units
+    chance = torch.maximum(elsewhere.to(by_density), by_density).clamp(max=1 - 1e-9)
+    hits = ((zeros & is_off).sum(dim=1) - forced).clamp(min=0)
+    trials = (is_off.sum(dim=1) - forced).clamp(min=1)
+    tail = bound_log_tail(*(each.double().cpu().numpy() for each in (hits, trials, chance)))
+    return torch.as_tensor(tail, dtype=torch.float64).clamp(max=0.0).to(rows.device)
+
+
+def are_trained_on(problem: RowProblem, codes: Float[Tensor, "input rank"]) -> Bool[Tensor, " input"]:
+    """Return which of the inputs that levels prove have rows of their own, so that they were trained on as they are."""
+    known, places = codes[:0], torch.full((len(codes),), -1)
+    for place, code in enumerate(torch.nn.functional.normalize(codes)):
+        same = ((known - code).norm(dim=1) < INDEPENDENT).nonzero()[:, 0].tolist()
+        more = known if same else add_independent(known, code[None])
+        places[place] = same[0] if same else len(known) if len(more) > len(known) else -1
+        known = more
+    log_p = rows_of_known(problem, known)[1].cpu()
+    is_sure = log_p < math.log(problem.certificate.error_rate / max(len(known), 1))
+    return is_sure[places] & (places >= 0) if len(known) else places >= 0

@@ -28,17 +28,16 @@ def log_p_generic(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float
 
 
 def log_p_zeros(
-    problem: RowProblem, rows: Float[Tensor, "row rank"], *, is_strict: bool = False, forced: int | None = None
+    problem: RowProblem, rows: Float[Tensor, "row rank"], *, is_strict: bool = False
 ) -> Float[Tensor, " row"]:
-    """Return the log probability that a vector with so many ``forced`` zeros has as many zeros as each row.
+    """Return the log probability that a vector with ``rank - 1`` forced zeros has as many zeros as each row.
 
-    By default ``rank - 1`` zeros can be forced. ``is_strict`` as in
-    :func:`~exhume.attacks.gates.zeros.count_chance_zeros`.
+    ``is_strict`` as in :func:`~exhume.attacks.gates.zeros.count_chance_zeros`.
     """
     zeros = find_zeros(problem, rows).sum(dim=1)
     expected = count_chance_zeros(problem, rows, is_strict=is_strict)
     chance = (expected.double() / problem.units).clamp(max=1 - 1e-9).cpu().numpy()
-    forced = min(problem.rank - 1 if forced is None else forced, problem.units)
+    forced = min(problem.rank - 1, problem.units)
     beyond = (zeros - forced).clamp(min=0).double().cpu().numpy()
     return torch.as_tensor(bound_log_tail(beyond, max(problem.units - forced, 1), chance), dtype=torch.float64)
 
