@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from exhume.attacks.levels import find_levels, log_p_levels, prove_by_levels
+from exhume.attacks.levels import are_pinned, find_levels, log_p_levels, prove_by_levels
 from exhume.records import AttackerView, Outcome, Reconstruction
 
 
@@ -132,3 +132,13 @@ def test_the_range_may_be_any_or_unknown():
     assert wide.certified.all()
     found = reconstruct(inputs)
     assert prove_by_levels(view_of(bounds=None), found, 1e-3) is found
+
+
+def test_images_with_coarser_levels_are_not_pinned():
+    fine, coarse = images(3), (images(3, steps=36, seed=1) * 255).round() / 255
+    assert are_pinned(fine, fine).all()
+    assert not are_pinned(coarse, coarse).any()
+    assert are_pinned(coarse[:1], torch.cat([fine, coarse[:1]])).all()  # the line to itself has no length
+    between = coarse[0] + (coarse[1] - coarse[0]) * 36 / 255  # on 255 levels, and no image
+    assert find_levels(between[None], 1e-3).is_proven.all()
+    assert not are_pinned((between[None] * 255).round() / 255, coarse).any()

@@ -26,6 +26,8 @@ STEPS = 255
 """Number of steps from the lowest to the highest value of an 8-bit image."""
 Confirm = Callable[[Float[Tensor, "input ..."]], Bool[Tensor, " input"]]
 """Returns which inputs were trained on as they are; in pixel units."""
+PREVIEWED = 64
+"""Number of values by which most points on a line are refuted."""
 LEAST_DISTANCE = 1e-3
 """Least distance from a level that counts, in half steps: no single value proves much, however exact it is. Values may
 be round for other reasons, such as a half."""
@@ -96,6 +98,32 @@ def find_levels(
     log_p = (log_p_levels(values, free) + math.log(max(len(values), tried, 1))).clamp(max=0.0)
     nearest = ((values.double() * STEPS).round() / STEPS).clamp(0, 1)
     return Levels(is_proven=log_p < math.log(error_rate), log_p=log_p, nearest=nearest.to(values))
+
+
+def are_pinned(inputs: Float[Tensor, "input value"], others: Float[Tensor, "other value"]) -> Bool[Tensor, " input"]:
+    """Return which inputs lie on no line to another one that has further points on levels.
+
+    Some 8-bit images have coarser levels, as those of MNIST that were drawn with 36 shades: the 36th part of the way
+    from one to another is again on 255 levels. An input may then be such a point, and its levels do not prove it.
+
+    Args:
+        inputs: inputs on levels, with values between 0 and 1.
+        others: inputs that they may be mixed with; an input itself among them does not count.
+    """
+    parts = torch.arange(1, 4 * STEPS, device=inputs.device).double() / (4 * STEPS)
+    generator = torch.Generator().manual_seed(0)
+    few = torch.randperm(inputs.shape[1], generator=generator)[:PREVIEWED].to(inputs.device)
+    pinned = []
+    for one in inputs.double():
+        ways = (others.double() - one) * STEPS
+        scaled = parts[:, None, None] * ways[:, few]
+        survivors = ((scaled - scaled.round()).abs() <= 0.25).all(dim=2).nonzero()
+        moved = parts[survivors[:, 0], None] * ways[survivors[:, 1]]
+        is_on = ((moved - moved.round()).abs() <= 0.25).all(dim=1)
+        left = (ways[survivors[:, 1]] - moved).abs().amax(dim=1)  # near either end are the two inputs themselves
+        is_on &= (moved.abs().amax(dim=1) > 0.5) & (left > 0.5)
+        pinned.append(not bool(is_on.any()))
+    return torch.tensor(pinned, dtype=torch.bool)
 
 
 def prove_by_levels(

@@ -86,6 +86,6 @@ def test_inputs_that_were_trained_on_are_told_from_images_in_their_span():
     for trained, expected in ((images, 12), (mixed, 0)):
         problem, _ = pose(trained)
         codes = torch.cat([images, torch.ones_like(images[:, :1])], dim=1) @ problem.basis
-        assert int(are_trained_on(problem, codes).sum()) == expected
-        assert int(are_trained_on(problem, codes.repeat(2, 1)).sum()) == 2 * expected  # copies fare alike
-    assert are_trained_on(problem, codes[:0]).tolist() == []
+        assert int(are_trained_on(problem, codes, codes).sum()) == expected
+        assert int(are_trained_on(problem, codes.repeat(2, 1), codes).sum()) == 2 * expected  # copies fare alike
+    assert are_trained_on(problem, codes[:0], codes).tolist() == []

@@ -137,9 +137,12 @@ class GateCertificate(Attack):
             found = _merge(found.cpu(), view.to_pixels(inputs.float()).cpu(), problem.certificate.precision)
             tried = search.inputs.tried + len(found)
 
-            def confirm(inputs: Tensor) -> Tensor:
+            def to_codes(inputs: Tensor) -> Tensor:
                 flat = view.to_model(inputs.to(problem.basis)).flatten(1)
-                return are_trained_on(problem, torch.cat([flat, torch.ones_like(flat[:, :1])], dim=1) @ problem.basis)
+                return torch.cat([flat, torch.ones_like(flat[:, :1])], dim=1) @ problem.basis
+
+            def confirm(inputs: Tensor) -> Tensor:
+                return are_trained_on(problem, to_codes(inputs), to_codes(found.inputs))
 
             return prove_by_levels(view, found, self.error_rate / 2, problem.rank - 1, tried, confirm)
         guess = 1e-3 if problem.gates_are_exact else 1e-2

@@ -21,8 +21,9 @@ from exhume.attacks.gates.readout import missing_directions
 from exhume.attacks.gates.rows import are_same, complement, robust_normals
 from exhume.attacks.gates.seeds import draw_starts
 from exhume.attacks.gates.silence import rank_silence
+from exhume.attacks.gates.sums import log_p_one, measure_off_units
 from exhume.attacks.gates.zeros import count_chance_zeros, find_zeros
-from exhume.attacks.levels import find_levels
+from exhume.attacks.levels import are_pinned, find_levels
 from exhume.core.chance import bound_log_tail
 from exhume.core.devices import numbers_at_once
 
@@ -195,14 +196,35 @@ def log_p_row(
     return torch.as_tensor(tail, dtype=torch.float64).clamp(max=0.0).to(rows.device)
 
 
-def are_trained_on(problem: RowProblem, codes: Float[Tensor, "input rank"]) -> Bool[Tensor, " input"]:
-    """Return which of the inputs that levels prove have rows of their own, so that they were trained on as they are."""
+def are_trained_on(
+    problem: RowProblem, codes: Float[Tensor, "input rank"], others: Float[Tensor, "other rank"]
+) -> Bool[Tensor, " input"]:
+    """Return which of the inputs that levels prove were trained on as they are, rather than as parts of others.
+
+    Each must have a row of its own (:func:`log_p_row`) that is the row of one input
+    (:func:`~exhume.attacks.gates.sums.log_p_one`). An input that is not pinned by its levels is right if all inputs are
+    known and all have such rows: a mixture in place of one input takes the zeros from the rows of its other parts.
+
+    Args:
+        problem: what the inputs trained; its ``ends`` must be known.
+        codes: the inputs that levels prove, in coordinates of the basis.
+        others: all candidates, these among them.
+    """
     known, places = codes[:0], torch.full((len(codes),), -1)
     for place, code in enumerate(torch.nn.functional.normalize(codes)):
         same = ((known - code).norm(dim=1) < INDEPENDENT).nonzero()[:, 0].tolist()
         more = known if same else add_independent(known, code[None])
         places[place] = same[0] if same else len(known) if len(more) > len(known) else -1
         known = more
-    log_p = rows_of_known(problem, known)[1].cpu()
-    is_sure = log_p < math.log(problem.certificate.error_rate / max(len(known), 1))
-    return is_sure[places] & (places >= 0) if len(known) else places >= 0
+    if len(known) == 0:
+        return places >= 0
+    rules = problem.certificate
+    limit = math.log(rules.error_rate / len(known))
+    rows, log_p = rows_of_known(problem, known)
+    inputs = known @ problem.basis.T
+    units = measure_off_units(problem, rows, inputs / inputs[:, -1:])
+    is_sure = (log_p.cpu() < limit) & (log_p_one(units, rules.misjudged) > limit)
+    if len(known) < problem.rank or not bool(is_sure.all()):
+        values, rivals = values_of(problem, known), values_of(problem, others)
+        is_sure &= are_pinned(values, rivals)
+    return is_sure[places] & (places >= 0)
