@@ -23,6 +23,9 @@ STEPS, NARROWING = 24, 0.7
 NEAR = 0.03
 """Distance from an end of the range, as a fraction of it, up to which values may be there after the robust fit. Faint
 values among them are outliers of a last fit, which minimises the sum of distances."""
+TRIED_FIRST = 16
+"""Number of inputs that are tried first; where none of them comes to have many values at an end, the others do not
+either."""
 SAME = 1 - 1e-5
 """Cosine above which inputs are the same after the robust fit."""
 AT_END = 1e-4
@@ -55,10 +58,12 @@ def touch_range(
     directions, sizes, turned = torch.linalg.svd(ends, full_matrices=False)
     distances = directions.T.contiguous()
     constant = (problem.basis[-1] @ left) @ turned.T / sizes
-    points = _fit_roughly(torch.nn.functional.normalize((codes @ left) @ turned.T * sizes), distances)
-    points = points / (points @ constant)[:, None]
-    near = ((points @ distances).abs() < NEAR).sum(dim=1)
-    points = points[(near > len(sizes)) & points.isfinite().all(dim=1)]  # fewer can be forced and determine nothing
+    points = torch.nn.functional.normalize((codes @ left) @ turned.T * sizes)
+    found = _keep_determined(_fit_roughly(points[:TRIED_FIRST], distances), distances, constant)
+    if len(found) == 0:  # as for photographs, which have few values at an end
+        return codes[:0]
+    rest = _keep_determined(_fit_roughly(points[TRIED_FIRST:], distances), distances, constant)
+    points = torch.cat([found, rest])
     cosines = torch.nn.functional.normalize(points) @ torch.nn.functional.normalize(points).T
     points = points[~torch.tril(cosines > SAME, -1).any(dim=1)]
     is_low = (torch.arange(len(problem.ends), device=ends.device) < len(problem.ends) // 2)[is_told]
@@ -82,6 +87,15 @@ def _fit_roughly(
         weights = 1 / (off.square() + width.square() + 1e-16)
         points = towards_lowest(weighted_gram(distances, weights), points, 1)
     return points
+
+
+def _keep_determined(
+    points: Float[Tensor, "candidate free"], distances: Float[Tensor, "free bound"], constant: Float[Tensor, " free"]
+) -> Float[Tensor, "kept free"]:
+    """Scale inputs to a constant of 1, and keep those with more values near an end than can be forced."""
+    points = points / (points @ constant)[:, None]
+    near = ((points @ distances).abs() < NEAR).sum(dim=1)
+    return points[(near > len(constant)) & points.isfinite().all(dim=1)]
 
 
 def _fit_exactly(
