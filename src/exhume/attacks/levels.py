@@ -2,9 +2,8 @@
 
 A pixel of an 8-bit image is a multiple of 1/255 of its range. A wrong input is a combination of true ones with
 arbitrary weights, so its values lie anywhere between two levels. If all of them are on levels, up to an error far
-smaller than a step, then the input is right, and rounding makes it exact. The proof says nothing about how an input was
-found, and needs no other input. It holds for attacks that know nothing of levels: one that rounds its results, or that
-starts from images, hits them by itself.
+smaller than a step, chance does not explain it, and rounding makes it exact. The proof is valid only for attacks that
+do not use levels: one that rounds its results, or starts from images, returns values on levels even when it is wrong.
 
 The number of steps is not searched for. A training input that is all black makes any scale of the others possible, and
 a scaled image lies on levels of its own. Equations in whole numbers have solutions on multiples of the true steps.
@@ -52,8 +51,8 @@ def log_p_levels(
     Half the distance between two levels is 1 here. A value by chance has a distance that is uniform between 0 and 1,
     and the probability that ``n`` of them have a sum of squares of at most ``s`` is at most the volume of a ball with
     radius ``√s`` in the positive orthant. Values on the same level may be equal for a reason, as those of a background
-    are, so the largest distance stands for each level. The ends of the range prove nothing, and values near them
-    must be on them. A single value nearer to the middle of two levels than to one of them refutes the input.
+    are, so the largest distance stands for each level. The ends of the range prove nothing. A single value more than a
+    quarter of a step from its nearest level, or outside the range by more than that, refutes the input.
 
     Args:
         values: one input per row.

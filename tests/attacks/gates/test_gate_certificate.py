@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from exhume.attacks import Attack, GateCertificate
+from exhume.attacks.gates.gate_certificate import _merge
 from exhume.core.checkpoint import Checkpoint
 from exhume.core.errors import ExhumeError, Refusal
 from exhume.models.convnet import ConvNet
@@ -383,3 +384,20 @@ class TestNegativeControls:
         suspects = Given(images=tuple(data.train.inputs))
         found = recover(view_of(data), attack=GateCertificate(warm_start=suspects, rounds=2))
         assert score(found, data.train.inputs).exact >= 14
+
+
+def test_inputs_on_levels_replace_only_unproven_ones():
+    found = Reconstruction(
+        inputs=torch.eye(3),
+        certified=torch.tensor([True, False, False]),
+        confidence=torch.ones(3),
+        p_values=torch.zeros(3, dtype=torch.float64),
+        outcome=Outcome.PARTIAL,
+        diagnostics={name: [None] * 3 for name in ("agreement", "contradictions", "error_bounds", "doubts")},
+    )
+    near = torch.eye(3) + 0.001
+    merged = _merge(found, torch.cat([near[:2], near[1:2] + 0.001, torch.ones(1, 3)]), 0.02)
+    assert torch.equal(merged.inputs[0], found.inputs[0])
+    assert torch.equal(merged.inputs[1], near[1])
+    assert torch.equal(merged.inputs[2], found.inputs[2])
+    assert len(merged) == 5  # a second one near the same place, and one that is new

@@ -209,13 +209,15 @@ def _unknown(inputs: Float[Tensor, "input ..."], found: Reconstruction, precisio
 
 
 def _merge(found: Reconstruction, inputs: Float[Tensor, "input ..."], precision: float) -> Reconstruction:
-    """Return a reconstruction with inputs that levels prove, in place of those that are nearly the same."""
+    """Return a reconstruction with inputs that levels prove, in place of unproven ones that are nearly the same."""
     distances = _relative_distances(inputs, found)
-    is_near = (distances <= precision).any(dim=1)
-    merged = found.inputs.clone()
-    if bool(is_near.any()):
-        merged[distances[is_near].argmin(dim=1)] = inputs[is_near]
-    return add_candidates(replace(found, inputs=merged), inputs[~is_near], Doubt.MISSING_ROWS)
+    merged, is_new = found.inputs.clone(), ~((distances <= precision) & found.certified).any(dim=1)
+    for place in (~found.certified).nonzero()[:, 0].tolist():  # others are proven as they are
+        near = ((distances[:, place] <= precision) & is_new).nonzero()[:, 0]
+        if len(near):
+            nearest = int(near[distances[near, place].argmin()])
+            merged[place], is_new[nearest] = inputs[nearest], False
+    return add_candidates(replace(found, inputs=merged), inputs[is_new], Doubt.MISSING_ROWS)
 
 
 def _relative_distances(inputs: Float[Tensor, "input ..."], found: Reconstruction) -> Float[Tensor, "input found"]:

@@ -24,7 +24,7 @@ from exhume.attacks.gates.silence import rank_silence
 from exhume.attacks.gates.sums import log_p_one, measure_off_units
 from exhume.attacks.gates.zeros import count_chance_zeros, find_zeros
 from exhume.attacks.levels import are_pinned, find_levels
-from exhume.core.chance import bound_log_tail
+from exhume.core.chance import bound_log_tail, log_choices
 from exhume.core.devices import numbers_at_once
 
 INDEPENDENT = 1e-4
@@ -150,7 +150,7 @@ def rows_of_known(
     """
     equations = torch.nn.functional.normalize(codes / problem.strengths)
     own = torch.nn.functional.normalize(torch.linalg.pinv(equations).T)  # each is orthogonal to all other equations
-    if len(codes) in (0, problem.rank):
+    if len(codes) == problem.rank:
         return own, log_p_row(problem, own, codes, 0)
     within = torch.cat([complement(equations).expand(len(codes), -1, -1), own[:, :, None]], dim=2)
     silence = rank_silence(problem, codes)
@@ -181,7 +181,7 @@ def log_p_row(
         problem: what the rows are rows of.
         rows: one row per input.
         codes: the inputs in coordinates of the basis.
-        forced: number of zeros that were chosen.
+        forced: number of zeros that can be chosen; the union bound accounts for the choice.
     """
     before, after = (codes @ gate.T for gate in problem.gates)
     gated, zeros = problem.gated.bool(), find_zeros(problem, rows)
@@ -193,7 +193,8 @@ def log_p_row(
     hits = ((zeros & is_off).sum(dim=1) - forced).clamp(min=0)
     trials = (is_off.sum(dim=1) - forced).clamp(min=1)
     tail = bound_log_tail(*(each.double().cpu().numpy() for each in (hits, trials, chance)))
-    return torch.as_tensor(tail, dtype=torch.float64).clamp(max=0.0).to(rows.device)
+    choices = torch.tensor([log_choices(count, min(forced, count)) for count in is_off.sum(dim=1).tolist()])
+    return (torch.as_tensor(tail, dtype=torch.float64) + choices).clamp(max=0.0).to(rows.device)
 
 
 def are_trained_on(

@@ -107,7 +107,8 @@ class RowSearch:
 
     def _has_guesses(self) -> bool:
         """Return whether some rows are guesses, which chance may explain."""
-        return not bool(are_same(self.problem, self.found, self.pool).any(dim=1).all())
+        known = torch.cat([self.pool, self.inputs.rows])
+        return not bool(are_same(self.problem, self.found, known).any(dim=1).all())
 
     def _ways(self) -> list[int]:
         """Return the ways that apply: a complete set explains the evidence better than other inputs would."""
@@ -368,6 +369,8 @@ class RowSearch:
         self.judged, codes, rows = (tensor.to(self.problem.rows) for tensor in older.values())
         if not keep_inputs:
             self.inputs.codes, self.inputs.rows, self.inputs.tried = codes, rows, values.get("inputs_tried", 0)
+        if self.inputs.are_all:
+            self.found = self.trusted = self.inputs.rows
         if self.is_complete:
             self.score = max(joint_score(self.problem, self.found), -sys.float_info.max)
         self.generator.set_state(tensors["generator"])

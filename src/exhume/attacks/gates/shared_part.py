@@ -81,7 +81,7 @@ def add_candidates(found: Reconstruction, inputs: Float[Tensor, "input ..."], do
             "contradictions": [*about["contradictions"], *[None] * count],
             "error_bounds": [*about["error_bounds"], *[None] * count],
             "doubts": [*about["doubts"], *[doubt] * count],
-            "separated": count,
+            "separated": about.get("separated", 0) + (count if doubt == SEPARATED else 0),
         },
     )
 
