@@ -16,7 +16,7 @@ ROOMS = (
     "hypergradients", "inversion", "attacks", "distillation", "evaluation", "report", "auditing", "studies", "sweeps",
     "cli",
 )  # fmt: skip
-BUILDS_ON = {"gates": ("weight_difference",)}
+BUILDS_ON = {"gates": ("lattice", "weight_difference")}
 """Attacks that run another one as a part of theirs."""
 NEVER = {("evaluation", "attacks"), ("report", "attacks")}
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -6,6 +6,7 @@ from exhume.attacks.combined import Combined
 from exhume.attacks.gates.gate_certificate import GateCertificate
 from exhume.attacks.infinite_width import InfiniteWidth
 from exhume.attacks.last_layer import LastLayer
+from exhume.attacks.lattice import LevelLattice
 from exhume.attacks.restarts import Restarted, run_together
 from exhume.attacks.simulated_training import SimulatedTraining
 from exhume.attacks.stationarity import Stationarity
@@ -19,6 +20,7 @@ __all__ = [
     "GateCertificate",
     "InfiniteWidth",
     "LastLayer",
+    "LevelLattice",
     "MaxMargin",
     "Restarted",
     "SimulatedTraining",

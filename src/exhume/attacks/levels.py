@@ -65,9 +65,14 @@ def log_p_levels(
     worst = torch.full((len(values), steps + 1), -1.0, dtype=torch.float64, device=values.device)
     worst = worst.scatter_reduce(1, nearest.long(), distance, "amax")[:, 1:steps]
     counts, sums = _sum_evenly(worst, free)
+    return torch.where(distance.amax(dim=1) > 0.5, 0.0, log_p_near(counts, sums))
+
+
+def log_p_near(counts: Int[Tensor, " candidate"], sums: Float[Tensor, " candidate"]) -> Float[Tensor, " candidate"]:
+    """Bound the log probability that so many distances, uniform between 0 and 1, have so small a sum of squares."""
     half = counts.double() / 2
     log_p = half * (math.pi / 4 * sums.clamp(min=1e-300)).log() - torch.lgamma(half + 1)
-    return torch.where(distance.amax(dim=1) > 0.5, 0.0, log_p.clamp(max=0.0))
+    return log_p.clamp(max=0.0)
 
 
 def _sum_evenly(
@@ -132,6 +137,7 @@ def prove_by_levels(
     free: int | None = None,
     tried: int = 0,
     confirm: Confirm | None = None,
+    known: Float[Tensor, " candidate"] | None = None,
 ) -> Reconstruction:
     """Certify the inputs of a reconstruction whose values lie on levels, and round them to these.
 
@@ -143,13 +149,15 @@ def prove_by_levels(
         tried: number of inputs that were tried in all, those of the reconstruction at least.
         confirm: tells which of the inputs on levels were trained on as they are, rather than as parts of others; None:
             all.
+        known: log p-values of inputs that were rounded before, by their values until then; NaN for others.
     """
     if view.bounds is None or len(found) == 0:
         return found
     low, high = view.bounds
     values = (found.inputs.flatten(1).double() - low) / (high - low)
     levels = find_levels(values, error_rate, free, tried)
-    is_proven = levels.is_proven
+    log_p = levels.log_p if known is None else torch.where(known.isnan(), levels.log_p, known.to(levels.log_p))
+    is_proven = log_p < math.log(error_rate)
     rounded = (low + levels.nearest * (high - low)).reshape(found.inputs.shape).to(found.inputs)
     if confirm is not None and bool(is_proven.any()):
         is_proven = is_proven.masked_scatter(is_proven, confirm(rounded[is_proven]))
@@ -170,7 +178,7 @@ def prove_by_levels(
         inputs=torch.where(is_proven.reshape(shape), rounded, found.inputs),
         certified=certified,
         confidence=torch.where(is_proven, 1.0, found.confidence),
-        p_values=torch.where(is_proven, torch.minimum(p_values, levels.log_p.exp().to(p_values)), p_values),
+        p_values=torch.where(is_proven, torch.minimum(p_values, log_p.exp().to(p_values)), p_values),
         outcome=Outcome.CERTIFIED if is_complete else Outcome.PARTIAL,
         message=f"{found.message} {count_noun(more, 'further input')} "
         f"{'is' if more == 1 else 'are'} certified by the levels of 8-bit images."

@@ -32,10 +32,11 @@ CATALOGUE: dict[str, Entry] = {
         (caveats.no_visible_rank,),
         (caveats.crowded, caveats.nearly_full, caveats.unclear_count, caveats.only_features, *caveats.COMMON),
     ),
-    "last-layer": Entry(2, (), (caveats.batch_norm, caveats.dropout)),
-    "weight-difference": Entry(3, (), (caveats.moved_features, *caveats.COMMON)),
+    "level-lattice": Entry(2, (caveats.no_visible_span,), (caveats.coarse, caveats.augmented)),
+    "last-layer": Entry(3, (), (caveats.batch_norm, caveats.dropout)),
+    "weight-difference": Entry(4, (), (caveats.moved_features, *caveats.COMMON)),
     "simulated-training": Entry(
-        4,
+        5,
         (),
         (
             caveats.start_decides,
@@ -46,9 +47,9 @@ CATALOGUE: dict[str, Entry] = {
             caveats.coarse,
         ),
     ),
-    "stationarity": Entry(5, (), (caveats.no_weight_decay, *caveats.COMMON)),
-    "max-margin": Entry(6, (), (caveats.not_a_margin_loss, *caveats.COMMON)),
-    "bilevel": Entry(7, (), (caveats.start_decides, *caveats.COMMON)),
+    "stationarity": Entry(6, (), (caveats.no_weight_decay, *caveats.COMMON)),
+    "max-margin": Entry(7, (), (caveats.not_a_margin_loss, *caveats.COMMON)),
+    "bilevel": Entry(8, (), (caveats.start_decides, *caveats.COMMON)),
 }
 UNLISTED = Entry(9, (), caveats.COMMON)
 """The entry of attacks without one of their own: they run last."""

@@ -24,6 +24,15 @@ def no_visible_rank(clues: Clues) -> str | None:
     return None
 
 
+def no_visible_span(clues: Clues) -> str | None:
+    """The first layer shows no low rank."""
+    try:
+        clues.require_subspace()
+    except Refusal as reason:
+        return str(reason)
+    return None
+
+
 def crowded(clues: Clues) -> str | None:
     """There are few units per training example."""
     subspace = clues.gate_subspace

@@ -29,12 +29,14 @@ from exhume.attacks.gates.shared_part import SEPARATED, add_candidates
 from exhume.attacks.gates.significance import log_p_generic
 from exhume.attacks.gates.squares import SUMS_TO_SEARCH, add_squares
 from exhume.attacks.gates.sums import explain_rows
+from exhume.attacks.lattice.level_lattice import LevelLattice, recover_images
 from exhume.attacks.levels import prove_by_levels
 from exhume.clues.clues import clues_of
 from exhume.clues.first_layer import backward_signals
 from exhume.clues.frozen_statistics import computes_as_released
 from exhume.clues.second_moment import read_unit_squares
 from exhume.clues.subspace import InputSubspace
+from exhume.core.errors import Refusal
 from exhume.core.json_values import to_json_value
 from exhume.core.run_context import STOPS, OutOfTime, RunContext
 from exhume.core.settings import settings
@@ -116,6 +118,8 @@ class GateCertificate(Attack):
             try:
                 search.tick()
                 search.run_round()
+                if search.rounds == 1 and not search.is_settled:
+                    self._look_for_levels(view, subspace, problem, search, context)
             except STOPS as stop:  # this round is lost, and nothing before it
                 if saved is not None and before[0]["rounds"]:
                     saved.save(*before)
@@ -134,17 +138,14 @@ class GateCertificate(Attack):
             if not problem.has_bias:  # an input of any other scale lies on levels as well
                 return found
             inputs = divide_by_constant(problem, search.inputs.codes @ problem.basis.T)[:, : view.input_size]
-            found = _merge(found.cpu(), view.to_pixels(inputs.float()).cpu(), problem.certificate.precision)
+            pixels, known = view.to_pixels(inputs.float()).cpu(), search.inputs.log_p.cpu()
+            found, known = _merge(found.cpu(), pixels, known, problem.certificate.precision)
             tried = search.inputs.tried + len(found)
 
-            def to_codes(inputs: Tensor) -> Tensor:
-                flat = view.to_model(inputs.to(problem.basis)).flatten(1)
-                return torch.cat([flat, torch.ones_like(flat[:, :1])], dim=1) @ problem.basis
-
             def confirm(inputs: Tensor) -> Tensor:
-                return are_trained_on(problem, to_codes(inputs), to_codes(found.inputs))
+                return are_trained_on(problem, _codes(view, problem, inputs), _codes(view, problem, found.inputs))
 
-            return prove_by_levels(view, found, self.error_rate / 2, problem.rank - 1, tried, confirm)
+            return prove_by_levels(view, found, self.error_rate / 2, problem.rank - 1, tried, confirm, known)
         guess = 1e-3 if problem.gates_are_exact else 1e-2
         return invert_features(
             view,
@@ -156,6 +157,19 @@ class GateCertificate(Attack):
             as_released=computes_as_released(view, subspace.layer.name, evidence),
             unknown_error=guess,
         )
+
+    def _look_for_levels(
+        self, view: AttackerView, subspace: InputSubspace, problem: RowProblem, search: RowSearch, context: RunContext
+    ) -> None:
+        """Let the search continue with all inputs that the lattice of levels shows, whatever their gates are."""
+        lattice = LevelLattice(error_rate=self.error_rate / 2)
+        try:
+            lattice.check(view)
+            images = recover_images(view, subspace, context, lattice)
+        except Refusal:
+            return
+        pixels = view.to_pixels(images.images[images.is_certified])
+        search.accept(_codes(view, problem, pixels), images.log_p[images.is_certified])
 
     def _result(
         self, view: AttackerView, subspace: InputSubspace, problem: RowProblem, search: RowSearch
@@ -208,16 +222,30 @@ def _unknown(inputs: Float[Tensor, "input ..."], found: Reconstruction, precisio
     return inputs[(_relative_distances(inputs, found) > precision).all(dim=1)]
 
 
-def _merge(found: Reconstruction, inputs: Float[Tensor, "input ..."], precision: float) -> Reconstruction:
-    """Return a reconstruction with inputs that levels prove, in place of unproven ones that are nearly the same."""
+def _codes(view: AttackerView, problem: RowProblem, inputs: Float[Tensor, "input ..."]) -> Float[Tensor, "input rank"]:
+    """Return inputs in pixel units in coordinates of the basis."""
+    flat = view.to_model(inputs.to(problem.basis)).flatten(1)
+    return torch.cat([flat, torch.ones_like(flat[:, :1])], dim=1) @ problem.basis
+
+
+def _merge(
+    found: Reconstruction, inputs: Float[Tensor, "input ..."], log_p: Float[Tensor, " input"], precision: float
+) -> tuple[Reconstruction, Float[Tensor, " candidate"]]:
+    """Put inputs that levels prove in place of unproven ones that are nearly the same.
+
+    Returns:
+        The reconstruction, and the log p-values of these inputs; NaN for others.
+    """
     distances = _relative_distances(inputs, found)
     merged, is_new = found.inputs.clone(), ~((distances <= precision) & found.certified).any(dim=1)
+    known = torch.full((len(found),), torch.nan, dtype=torch.float64)
     for place in (~found.certified).nonzero()[:, 0].tolist():  # others are proven as they are
         near = ((distances[:, place] <= precision) & is_new).nonzero()[:, 0]
         if len(near):
             nearest = int(near[distances[near, place].argmin()])
-            merged[place], is_new[nearest] = inputs[nearest], False
-    return add_candidates(replace(found, inputs=merged), inputs[is_new], Doubt.MISSING_ROWS)
+            merged[place], known[place], is_new[nearest] = inputs[nearest], log_p[nearest], False
+    known = torch.cat([known, log_p[is_new].to(known)])
+    return add_candidates(replace(found, inputs=merged), inputs[is_new], Doubt.MISSING_ROWS), known
 
 
 def _relative_distances(inputs: Float[Tensor, "input ..."], found: Reconstruction) -> Float[Tensor, "input found"]:

@@ -41,6 +41,8 @@ class KnownInputs:
 
     def __post_init__(self) -> None:
         self.codes = self.rows = self.problem.rows.new_zeros(0, self.problem.rank)
+        self.log_p = self.codes.new_zeros(0)
+        """Log p-value of each input, by its values before they were rounded."""
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -62,12 +64,28 @@ class KnownInputs:
         rate = problem.certificate.error_rate
         levels = find_levels(values_of(problem, codes), rate, problem.rank - 1, self.tried)
         if bool(levels.is_proven.any()):
-            self.codes = add_independent(self.codes, codes_of(problem, levels.nearest[levels.is_proven]))
+            self._keep(codes_of(problem, levels.nearest[levels.is_proven]), levels.log_p[levels.is_proven])
         is_more = len(self.codes) > before
         if is_more and (with_rows or self.are_all):
-            rows, log_p = rows_of_known(problem, self.codes)
-            self.rows = rows if self.are_all else rows[log_p < math.log(rate / self.tried)]
+            self._find_rows()
         return is_more
+
+    def accept(self, codes: Float[Tensor, "candidate rank"], log_p: Float[Tensor, " candidate"]) -> None:
+        """Keep inputs that are proven in another way, with their log p-values, and find the rows of all."""
+        self._keep(codes, log_p)
+        if len(self.codes):
+            self.tried = max(self.tried, len(self.codes))
+            self._find_rows()
+
+    def _keep(self, codes: Float[Tensor, "candidate rank"], log_p: Float[Tensor, " candidate"]) -> None:
+        for code, one in zip(codes, log_p, strict=True):
+            more = add_independent(self.codes, code[None])
+            if len(more) > len(self.codes):
+                self.codes, self.log_p = more, torch.cat([self.log_p, one[None].to(self.log_p)])
+
+    def _find_rows(self) -> None:
+        rows, log_p = rows_of_known(self.problem, self.codes)
+        self.rows = rows if self.are_all else rows[log_p < math.log(self.problem.certificate.error_rate / self.tried)]
 
     def add_last(self, rows: Float[Tensor, "rank rank"]) -> None:
         """Add the only input that is unknown: known ones determine its row, and all rows determine it.

@@ -152,6 +152,13 @@ class RowSearch:
         self.idle = 0 if gain or self.score > score + LEAST_GAIN else self.idle + 1
         self.rounds += 1
 
+    def accept(self, codes: Float[Tensor, "candidate rank"], log_p: Float[Tensor, " candidate"]) -> None:
+        """Continue with inputs that are proven in another way; nothing is left to search if these are all."""
+        self.inputs.accept(codes, log_p)
+        if self.inputs.are_all:
+            self.found = self.trusted = self.inputs.rows
+            self.is_settled = True
+
     def _peel(self) -> bool:
         """Take the rows that single units show; return whether these are all."""
         rows, tested = peel_rows(self.problem, self.tick)
@@ -351,6 +358,7 @@ class RowSearch:
             "found": self.found,
             "trusted": self.trusted,
             "inputs": self.inputs.codes,
+            "log_p_of_inputs": self.inputs.log_p,
             "rows_of_inputs": self.inputs.rows,
             "pool": self.pool,
             "judged": self.judged,
@@ -369,6 +377,7 @@ class RowSearch:
         self.judged, codes, rows = (tensor.to(self.problem.rows) for tensor in older.values())
         if not keep_inputs:
             self.inputs.codes, self.inputs.rows, self.inputs.tried = codes, rows, values.get("inputs_tried", 0)
+            self.inputs.log_p = tensors.get("log_p_of_inputs", codes.new_zeros(len(codes))).to(codes)
         if self.inputs.are_all:
             self.found = self.trusted = self.inputs.rows
         if self.is_complete:

@@ -1,0 +1,139 @@
+"""The attack by levels alone: all 8-bit images in the span of the inputs, whatever the activation."""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+import torch
+from jaxtyping import Bool, Float
+from pydantic import Field, PositiveInt
+from torch import Tensor
+
+from exhume.attacks.attack import Attack
+from exhume.attacks.lattice.images import find_images
+from exhume.attacks.lattice.proof import are_only_choice, log_p_images
+from exhume.attacks.lattice.reduction import require_flint
+from exhume.attacks.lattice.whole_vectors import (
+    NEEDED_CONTRAST,
+    find_whole_vectors,
+    largest_contrast,
+    span_in_levels,
+)
+from exhume.attacks.levels import STEPS
+from exhume.clues.clues import clues_of
+from exhume.clues.subspace import InputSubspace
+from exhume.core.errors import Refusal
+from exhume.core.run_context import RunContext
+from exhume.core.settings import settings
+from exhume.core.text import count_noun
+from exhume.records import AttackerView, Outcome, Reconstruction
+
+
+class LatticeDoubt(StrEnum):
+    """Why an image is not certified; the first reason that applies."""
+
+    NONE = ""
+    CHANCE = "chance may have made it"
+    OTHER_CHOICE = "adding the difference of other inputs leaves it in its range, so it may be another combination"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatticeImages:
+    """Images of whole numbers in a span, and what proves them."""
+
+    images: Float[Tensor, "image value"]
+    """In network units, flat."""
+    log_p: Float[Tensor, " image"]
+    is_certified: Bool[Tensor, " image"]
+    doubts: list[str]
+    reason: str = ""
+    """Why there are none."""
+
+
+@settings
+class LevelLattice(Attack):
+    """Recover 8-bit images exactly from the span of the inputs, for a first dense layer with any activation.
+
+    The weight change, gradient or optimiser's state of the first layer shows the span of all inputs. An 8-bit image is
+    a vector of whole numbers of levels in it. All such vectors form a lattice, which reduction finds
+    (:mod:`exhume.attacks.lattice.whole_vectors`), and the images are those in their range
+    (:mod:`exhume.attacks.lattice.images`). They are certified where no other choice fits
+    (:mod:`exhume.attacks.lattice.proof`), and exact bit for bit.
+    """
+
+    rounds: PositiveInt = 40
+    """Largest number of reductions in the search for images."""
+    error_rate: Annotated[float, Field(gt=0, lt=1)] = 1e-3
+    """Probability, over the whole run, of certifying anything that was not trained on."""
+
+    def check(self, view: AttackerView) -> None:
+        """Refuse views without a first dense layer with a bias, and without a known range of inputs."""
+        require_flint()
+        layer = clues_of(view).require_first_layer()
+        if view.bounds is None:
+            raise Refusal("This attack needs the range of the inputs: it looks for the levels of 8-bit images.")
+        if not (layer.reads_input and layer.has_bias):
+            raise Refusal(
+                f"This attack needs a first layer that reads the input and has a bias; {layer.name!r} does not."
+            )
+
+    def recover(self, view: AttackerView, context: RunContext) -> Reconstruction:
+        """Find the lattice, the images in it, and what proves them."""
+        subspace = clues_of(view).require_subspace()
+        found = recover_images(view, subspace, context, self)
+        count, rank = int(found.is_certified.sum()), subspace.rank
+        outcome = Outcome.PARTIAL if count else Outcome.NOTHING_FOUND
+        verb = "is" if count == 1 else "are"
+        return Reconstruction(
+            inputs=view.to_pixels(found.images.float().to(view.device)),
+            certified=found.is_certified,
+            confidence=found.is_certified.float(),
+            p_values=found.log_p.exp(),
+            outcome=Outcome.CERTIFIED if count == rank else outcome,
+            message=found.reason or f"{count} of {count_noun(rank, 'training input')} {verb} certified.",
+            diagnostics=subspace.describe() | {"doubts": found.doubts, "on_levels": found.is_certified.tolist()},
+        )
+
+
+def recover_images(
+    view: AttackerView, subspace: InputSubspace, context: RunContext, rules: LevelLattice
+) -> LatticeImages:
+    """Recover all images of whole numbers in a span, with what proves each of them."""
+    span = span_in_levels(view, subspace)
+    if largest_contrast(span) < NEEDED_CONTRAST:
+        return _nothing(view, f"There are too many inputs ({span.rank}) for the noise of the evidence to find levels.")
+    whole = find_whole_vectors(span, lambda done, total: context.report("find the lattice", done, total))
+    if len(whole.vectors) == 0:
+        return _nothing(view, "The span of the inputs contains no vectors of whole numbers: no 8-bit images.")
+    found = find_images(
+        whole.vectors,
+        span,
+        context.generator,
+        rules.rounds,
+        lambda done: context.report("find images", done, len(whole.vectors)),
+    )
+    log_p = log_p_images(found.images, span, whole)
+    is_sure = log_p < math.log(rules.error_rate)
+    is_only = are_only_choice(found, context.generator)
+    doubts = [
+        (LatticeDoubt.NONE if only else LatticeDoubt.OTHER_CHOICE).value if sure else LatticeDoubt.CHANCE.value
+        for sure, only in zip(is_sure.tolist(), is_only.tolist(), strict=True)
+    ]
+    assert view.bounds is not None
+    low, high = view.bounds
+    pixels = low + found.images[:, :-1] * ((high - low) / STEPS)
+    return LatticeImages(
+        images=view.to_model(pixels.to(view.device)).flatten(1).cpu(),
+        log_p=log_p,
+        is_certified=is_sure & is_only,
+        doubts=doubts,
+        reason="" if len(found.images) else "No vector of whole numbers lies in the range of the inputs.",
+    )
+
+
+def _nothing(view: AttackerView, reason: str) -> LatticeImages:
+    none = torch.zeros(0, dtype=torch.float64)
+    return LatticeImages(
+        images=none.new_zeros(0, view.input_size), log_p=none, is_certified=none.bool(), doubts=[], reason=reason
+    )
