@@ -133,9 +133,9 @@ def find_whole_vectors(span: LevelSpan, tick: Callable[[int, int], None] = lambd
 
 
 def largest_contrast(span: LevelSpan) -> float:
-    """Return the largest :func:`contrast` for any number of values that are used."""
-    order, step = _choose_values(span), max(1, span.rank // VALUES_AT_ONCE)
-    return max((contrast(span, order[:count]) for count in range(span.rank + step, len(order) + 1, step)), default=0.0)
+    """Return the largest :func:`contrast` for any number of values that are used; it is nearly the same for many."""
+    order = _choose_values(span)
+    return max(contrast(span, order[: int(times * span.rank)]) for times in (2.0, 2.5, MOST_VALUES))
 
 
 def contrast(span: LevelSpan, used: Int[Tensor, " used"]) -> float:
@@ -148,7 +148,7 @@ def contrast(span: LevelSpan, used: Int[Tensor, " used"]) -> float:
     if others <= 0:
         return -math.inf
     own = 0.5 * math.log(rank) + USUAL_SIDE
-    every = -0.5 * float(_variances(span, used)[1].log().sum())
+    every = -0.5 * float(_variances(span, torch.linalg.svdvals(_usual_values(span, used)), len(used)).log().sum())
     return 2 * ((every - rank * own) / others - own) / len(used)
 
 
@@ -181,20 +181,21 @@ def _metric(span: LevelSpan, used: Int[Tensor, " used"]) -> Float[Tensor, "used 
     Coefficients of inputs are taken to be normal variables of the usual size, and noise too: the inverse square root of
     the covariance of the values.
     """
-    axes, variance = _variances(span, used)
-    matrix: Tensor = axes / variance.sqrt()
+    axes, sizes, _ = torch.linalg.svd(_usual_values(span, used), full_matrices=True)
+    matrix: Tensor = axes / _variances(span, sizes, len(used)).sqrt()
     return matrix
 
 
-def _variances(
-    span: LevelSpan, used: Int[Tensor, " used"]
-) -> tuple[Float[Tensor, "used used"], Float[Tensor, " used"]]:
-    """Return the axes of the covariance of some values of an input, and the variance along each."""
-    usual = span.vectors[used] * (span.usual_coefficient / math.sqrt(span.rank))
-    axes, sizes, _ = torch.linalg.svd(usual, full_matrices=True)
-    variance = torch.full((len(used),), span.noise_of_input**2, dtype=torch.float64)
+def _usual_values(span: LevelSpan, used: Int[Tensor, " used"]) -> Float[Tensor, "used rank"]:
+    """Return a square root of the covariance of some values of an input, without noise."""
+    return span.vectors[used] * (span.usual_coefficient / math.sqrt(span.rank))
+
+
+def _variances(span: LevelSpan, sizes: Float[Tensor, " axis"], count: int) -> Float[Tensor, " used"]:
+    """Return the variance of values along all axes, given their size along the first ones without noise."""
+    variance = torch.full((count,), span.noise_of_input**2, dtype=torch.float64)
     variance[: len(sizes)] += sizes.square()
-    return axes, variance
+    return variance
 
 
 def _extend(
