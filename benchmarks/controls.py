@@ -7,6 +7,7 @@ trained on is within 0.02 of it in every pixel. Prints one row per network and a
 ``certified-error.png``.
 
     PYTHONPATH=src python benchmarks/controls.py --data-dir DIR --out DIR [--at-once 16] [--seconds 5]
+        [--attack level-lattice]
     PYTHONPATH=src python benchmarks/controls.py --out DIR --figure docs/results/certified-error.png
 
 The second command draws the figure of a finished run again.
@@ -28,8 +29,11 @@ import torch
 from small_victims import EVIDENCE, FIRST, SOURCES, Held, attack, build_network, draw_images, run_cases, train_network
 from torch import Tensor
 
+from exhume.attacks import Attack, GateCertificate, LevelLattice
+
 SEEDS = 20
 """Seeds per kind, evidence and data set: 2 880 controls and 320 ordinary networks."""
+ATTACKS: dict[str, Attack] = {"gate-certificate": GateCertificate(), "level-lattice": LevelLattice()}
 RATES = (0.003, 0.01, 0.03, 0.1)
 WIDTHS = {"cifar-10": (128, 256)}
 """Numbers of units per layer by data set; (128, 256, 512) for others."""
@@ -182,7 +186,7 @@ def low_rank(draw: Draw) -> Held:
     if way == "mixtures":
         shares = torch.rand(draw.random.randint(2, 5), len(inputs), generator=draw.generator).pow(3)
         mixed = (shares / shares.sum(dim=0)).T @ inputs[: len(shares)]
-        return draw.train(mixed, labels)
+        return replace(draw.train(mixed, labels), made_of=inputs)
     if way == "units":
         draw.width, draw.depth = draw.random.choice((16, 32, 64)), 1
         return draw.train(*draw.images(draw.random.choice((12, 24, 48))))
@@ -205,7 +209,7 @@ def random_matrices(draw: Draw) -> Held:
     joint = (effects.T @ torch.cat([inputs, torch.ones(len(inputs), 1)], dim=1)).double()
     joint *= held.total[FIRST[0]].norm() / joint.norm()
     total = held.total | {FIRST[0]: joint[:, :-1], FIRST[1]: joint[:, -1]}
-    return replace(held, total=total, seen=held.seen[:0])
+    return replace(held, total=total, seen=held.seen[:0], made_of=inputs)
 
 
 KINDS: dict[str, Callable[[Draw], Held]] = {
@@ -226,11 +230,25 @@ KINDS: dict[str, Callable[[Draw], Held]] = {
 
 
 def measure(
-    kind: str, evidence: str, source: str, seed: int, *, data_dir: str | None, seconds: float | None
+    kind: str,
+    evidence: str,
+    source: str,
+    seed: int,
+    *,
+    data_dir: str | None,
+    seconds: float | None,
+    by: str = "gate-certificate",
 ) -> dict[str, Any]:
-    """Make one control and attack it."""
+    """Make one control and attack it.
+
+    The lattice claims that an image is one of those that the evidence was made of, and not that it was an input as it
+    is, so it is judged by these.
+    """
     held = KINDS[kind](Draw(source, evidence, seed, data_dir))
-    row = attack(held.view(), held.seen, seed=seed, seconds=seconds)
+    seen = held.seen
+    if by == "level-lattice" and held.made_of is not None:
+        seen = torch.cat([seen, held.made_of])
+    row = attack(held.view(), seen, seed=seed, seconds=seconds, by=ATTACKS[by])
     del row["nearest"]  # thousands where inputs are augmented
     return row
 
@@ -287,6 +305,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--seconds", type=float, help="time limit per network")
     parser.add_argument("--at-once", type=int, default=1, help="Number of processes at a time.")
+    parser.add_argument("--attack", choices=ATTACKS, default="gate-certificate")
     parser.add_argument("--resume", action="store_true", help="Keep the rows of an earlier run in the same folder.")
     parser.add_argument("--figure", type=Path, help="Draw the figure of a finished run into this file.")
     options = parser.parse_args(arguments)
@@ -296,7 +315,7 @@ def main(arguments: list[str] | None = None) -> None:
     readable = small_victims.readable_sources(options.sources.split(","), options.data_dir)
     every = itertools.product(range(options.seeds), options.kinds.split(","), options.evidence.split(","), readable)
     cases = [{"kind": kind, "evidence": held, "source": source, "seed": seed} for seed, kind, held, source in every]
-    limits = {"data_dir": options.data_dir, "seconds": options.seconds}
+    limits = {"data_dir": options.data_dir, "seconds": options.seconds, "by": options.attack}
     rows = run_cases(
         functools.partial(measure, **limits),
         cases,

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import exhume
-from exhume.attacks import GateCertificate
+from exhume.attacks import Attack, GateCertificate
 from exhume.core.errors import ExhumeError
 from exhume.records.optimiser_state import OptimiserState, read_state
 
@@ -94,6 +94,8 @@ class Held:
     """What an optimiser's file states besides its buffer."""
     seen: Tensor
     """Every input that the network was trained on, flat."""
+    made_of: Tensor | None = None
+    """Images that the sum of gradients was made of beside the inputs: those that were mixed, or never trained on."""
 
     def view(self) -> exhume.AttackerView:
         """Return the attacker's view, with everything rounded to float32."""
@@ -190,8 +192,15 @@ def largest_errors(inputs: Tensor, seen: Tensor) -> Tensor:
     return torch.stack(rows) if rows else flat.new_full((len(flat), len(seen)), math.inf)
 
 
-def attack(view: exhume.AttackerView, seen: Tensor, *, seed: int, seconds: float | None) -> dict[str, Any]:
-    """Attack by the certificate and compare with the inputs that were trained on.
+def attack(
+    view: exhume.AttackerView,
+    seen: Tensor,
+    *,
+    seed: int,
+    seconds: float | None,
+    by: Attack = GateCertificate(),  # noqa: B008 - frozen
+) -> dict[str, Any]:
+    """Attack by a certificate and compare with the inputs that were trained on.
 
     Refusals and exceptions are results. ``certificates`` pairs error bound and true error of every certified input;
     ``nearest`` has the error of the best candidate for each input that was trained on.
@@ -201,12 +210,13 @@ def attack(view: exhume.AttackerView, seen: Tensor, *, seed: int, seconds: float
         seen: every input that the network was trained on, flat.
         seed: of the attack.
         seconds: time limit, after which what is found so far is judged; None: no limit.
+        by: the attack.
     """
     row: dict[str, Any] = {"rank": None, "candidates": 0, "exact": 0, "certified": 0, "false": 0, "certificates": []}
     row["nearest"] = [1e300] * len(seen)
     started = time.perf_counter()
     try:
-        found = GateCertificate().run(view, seed=seed, device="cpu", seconds=seconds, keep_partial=True)
+        found = by.run(view, seed=seed, device="cpu", seconds=seconds, keep_partial=True)
     except ExhumeError as reason:
         return row | {"seconds": round(time.perf_counter() - started, 2), "refused": str(reason)}
     except Exception as error:  # must never happen, so it is counted
@@ -214,7 +224,7 @@ def attack(view: exhume.AttackerView, seen: Tensor, *, seed: int, seconds: float
     errors = largest_errors(found.inputs, seen)
     nearest = errors.amin(dim=1) if len(seen) else errors.new_full((len(errors),), math.inf)
     sure = found.certified.nonzero()[:, 0].tolist()
-    bounds = found.diagnostics["error_bounds"]
+    bounds = found.diagnostics.get("error_bounds", [0.0] * len(found))
     return row | {
         "rank": found.diagnostics.get("training_size_estimate"),
         "candidates": len(found),

@@ -39,6 +39,8 @@ that of an input whose coefficients are usual: inputs are shorter, and similar t
 MOST_VALUES = 3.0
 """Largest number of values that are used to find the lattice, per input. With more of them, reduction loses more than
 the equations of these values add: measured with the true images of 40 to 100 inputs, 2.5 to 3 is the best number."""
+SPARE_VALUES = 8
+"""Number of values beyond that, which matters for few inputs."""
 VALUES_AT_ONCE = 6
 """Part of the number of inputs by which the number of values grows between two reductions."""
 
@@ -127,7 +129,8 @@ def find_whole_vectors(span: LevelSpan, tick: Callable[[int, int], None] = lambd
         whole = (reduce_basis(whole @ _metric(span, used)) @ whole).round()
         predicted = (span.vectors @ span.coefficients(used, whole[:rank])).T
         is_whole = _are_whole(predicted)
-        if bool(is_whole.all()) or (not bool(is_whole.any()) and contrast(span, used) > AMPLE_CONTRAST):
+        is_hopeless = count >= 2 * rank + SPARE_VALUES and contrast(span, used) > AMPLE_CONTRAST
+        if bool(is_whole.all()) or (is_hopeless and not bool(is_whole.any())):
             break
     return WholeVectors(vectors=predicted[is_whole].round(), used=used)
 
@@ -164,7 +167,7 @@ def _choose_values(span: LevelSpan) -> Int[Tensor, " value"]:
 
     Values that are the same in all inputs determine nothing and come last.
     """
-    left, chosen, most = span.axes[0], [len(span.vectors) - 1], int(MOST_VALUES * span.rank) + 8
+    left, chosen, most = span.axes[0], [len(span.vectors) - 1], int(MOST_VALUES * span.rank) + SPARE_VALUES
     others = torch.arange(len(left) - 1)
     while len(chosen) < most and len(others):
         pivots = scipy.linalg.qr(left[others].T.numpy(), mode="r", pivoting=True)[1][: span.rank]
