@@ -95,7 +95,7 @@ class Held:
     seen: Tensor
     """Every input that the network was trained on, flat."""
     made_of: Tensor | None = None
-    """Images that the sum of gradients was made of beside the inputs: those that were mixed, or never trained on."""
+    """Images that the sum of gradients was made of beside the inputs: those mixed or varied, or never trained on."""
 
     def view(self) -> exhume.AttackerView:
         """Return the attacker's view, with everything rounded to float32."""
@@ -199,6 +199,7 @@ def attack(
     seed: int,
     seconds: float | None,
     by: Attack = GateCertificate(),  # noqa: B008 - frozen
+    made_of: Tensor | None = None,
 ) -> dict[str, Any]:
     """Attack by a certificate and compare with the inputs that were trained on.
 
@@ -211,8 +212,11 @@ def attack(
         seed: of the attack.
         seconds: time limit, after which what is found so far is judged; None: no limit.
         by: the attack.
+        made_of: images that inputs are mixtures or variations of, or that the evidence holds without a training. A
+            certificate of one of them, ``behind``, is not false: they are in the evidence.
     """
     row: dict[str, Any] = {"rank": None, "candidates": 0, "exact": 0, "certified": 0, "false": 0, "certificates": []}
+    row["behind"] = 0
     row["nearest"] = [1e300] * len(seen)
     started = time.perf_counter()
     try:
@@ -224,13 +228,18 @@ def attack(
     errors = largest_errors(found.inputs, seen)
     nearest = errors.amin(dim=1) if len(seen) else errors.new_full((len(errors),), math.inf)
     sure = found.certified.nonzero()[:, 0].tolist()
+    is_wrong = nearest[sure] >= EXACT
+    is_behind = torch.zeros_like(is_wrong)
+    if made_of is not None and len(sure):
+        is_behind = is_wrong & (largest_errors(found.inputs[sure], made_of).amin(dim=1) < EXACT)
     bounds = found.diagnostics.get("error_bounds", [0.0] * len(found))
     return row | {
         "rank": found.diagnostics.get("training_size_estimate"),
         "candidates": len(found),
         "exact": int((errors < EXACT).any(dim=0).sum()),
         "certified": len(sure),
-        "false": int((nearest[sure] >= EXACT).sum()),
+        "false": int((is_wrong & ~is_behind).sum()),
+        "behind": int(is_behind.sum()),
         "certificates": [[bounds[one], min(nearest[one].item(), 1e300)] for one in sure],
         "nearest": errors.amin(dim=0).tolist() if len(found) else row["nearest"],
         "seconds": round(found.seconds, 2),

@@ -16,6 +16,7 @@ from exhume.attacks import (
     GateCertificate,
     InfiniteWidth,
     LastLayer,
+    LevelLattice,
     MaxMargin,
     Restarted,
     SimulatedTraining,
@@ -65,6 +66,7 @@ CASES = {
         attack=InfiniteWidth(candidates=3, rounds=1, steps=12), needs_initial=True, needs_infinite_width=True
     ),
     "last layer": ContractCase(attack=LastLayer(starts=2), needs_gradient=True, proves=True),
+    "level lattice": ContractCase(attack=LevelLattice(), needs_initial=True, proves=True),
     "max-margin": ContractCase(attack=MaxMargin(trials=2, trial_steps=6, winners=1, restarts=2, steps=16)),
     "max-margin, all pixels": ContractCase(
         attack=MaxMargin(trials=1, restarts=2, steps=16, within_span=False, candidates=SIZE)

@@ -146,7 +146,8 @@ class GateCertificate(Attack):
             tried = search.inputs.tried + len(found)
 
             def confirm(inputs: Tensor) -> Tensor:
-                return are_trained_on(problem, _codes(view, problem, inputs), _codes(view, problem, found.inputs))
+                codes, others = _codes(view, problem, inputs), _codes(view, problem, found.inputs)
+                return are_trained_on(problem, codes, others, all_or_none=search.inputs.were_chosen_together)
 
             return prove_by_levels(view, found, self.error_rate / 2, problem.rank - 1, tried, confirm, known)
         guess = 1e-3 if problem.gates_are_exact else 1e-2
@@ -164,15 +165,18 @@ class GateCertificate(Attack):
     def _look_for_levels(
         self, view: AttackerView, subspace: InputSubspace, problem: RowProblem, search: RowSearch, context: RunContext
     ) -> None:
-        """Let the search continue with all inputs that the lattice of levels shows, whatever their gates are."""
+        """Let the search end with the inputs that the lattice of levels shows, if these are all, whatever their gates.
+
+        Whether another choice of images fits as well is left to the rows that they determine.
+        """
         lattice = LevelLattice(error_rate=self.error_rate / 2)
         try:
             lattice.check(view)
-            images = recover_images(view, subspace, context, lattice)
+            images = recover_images(view, subspace, context, lattice, with_proof=False)
         except Refusal:
             return
-        pixels = view.to_pixels(images.images[images.is_certified])
-        search.accept(_codes(view, problem, pixels), images.log_p[images.is_certified])
+        if images.is_complete:
+            search.accept(_codes(view, problem, view.to_pixels(images.images)), images.log_p)
 
     def _result(
         self, view: AttackerView, subspace: InputSubspace, problem: RowProblem, search: RowSearch

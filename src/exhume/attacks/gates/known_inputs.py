@@ -41,6 +41,8 @@ class KnownInputs:
 
     def __post_init__(self) -> None:
         self.codes = self.rows = self.problem.rows.new_zeros(0, self.problem.rank)
+        self.were_chosen_together = False
+        """Whether another choice of all inputs may fit as well, in which some rows are sums of others."""
         self.log_p = self.codes.new_zeros(0)
         """Log p-value of each input, by its values before they were rounded."""
 
@@ -71,7 +73,8 @@ class KnownInputs:
         return is_more
 
     def accept(self, codes: Float[Tensor, "candidate rank"], log_p: Float[Tensor, " candidate"]) -> None:
-        """Keep inputs that are proven in another way, with their log p-values, and find the rows of all."""
+        """Keep inputs that were chosen together in another way, with their log p-values, and find the rows of all."""
+        self.were_chosen_together = True
         self._keep(codes, log_p)
         if len(self.codes):
             self.tried = max(self.tried, len(self.codes))
@@ -216,7 +219,11 @@ def log_p_row(
 
 
 def are_trained_on(
-    problem: RowProblem, codes: Float[Tensor, "input rank"], others: Float[Tensor, "other rank"]
+    problem: RowProblem,
+    codes: Float[Tensor, "input rank"],
+    others: Float[Tensor, "other rank"],
+    *,
+    all_or_none: bool = False,
 ) -> Bool[Tensor, " input"]:
     """Return which of the inputs that levels prove were trained on as they are, rather than as parts of others.
 
@@ -228,6 +235,7 @@ def are_trained_on(
         problem: what the inputs trained; its ``ends`` must be known.
         codes: the inputs that levels prove, in coordinates of the basis.
         others: all candidates, these among them.
+        all_or_none: one input without such a row puts all in doubt.
     """
     known, places = codes[:0], torch.full((len(codes),), -1)
     for place, code in enumerate(torch.nn.functional.normalize(codes)):
@@ -243,7 +251,9 @@ def are_trained_on(
     inputs = known @ problem.basis.T
     units = measure_off_units(problem, rows, inputs / inputs[:, -1:])
     is_sure = (log_p.cpu() < limit) & (log_p_one(units, rules.misjudged) > limit)
-    if len(known) < problem.rank or not bool(is_sure.all()):
+    if all_or_none and not bool(is_sure.all()):
+        is_sure = torch.zeros_like(is_sure)
+    elif len(known) < problem.rank or not bool(is_sure.all()):
         values, rivals = values_of(problem, known), values_of(problem, others)
         is_sure &= are_pinned(values, rivals)
     return is_sure[places] & (places >= 0)

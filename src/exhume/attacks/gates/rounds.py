@@ -153,7 +153,7 @@ class RowSearch:
         self.rounds += 1
 
     def accept(self, codes: Float[Tensor, "candidate rank"], log_p: Float[Tensor, " candidate"]) -> None:
-        """Continue with inputs that are proven in another way; nothing is left to search if these are all."""
+        """Continue with inputs that were chosen together in another way; if these are all, the search ends."""
         self.inputs.accept(codes, log_p)
         if self.inputs.are_all:
             self.found = self.trusted = self.inputs.rows
@@ -353,7 +353,8 @@ class RowSearch:
     def pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the state as JSON values and tensors."""
         names = ("tried", "idle", "rounds", "asked", "columns", "score", "is_settled", "gains", "used")
-        values = {name: copy.copy(getattr(self, name)) for name in names} | {"inputs_tried": self.inputs.tried}
+        values = {name: copy.copy(getattr(self, name)) for name in names}
+        values |= {"inputs_tried": self.inputs.tried, "were_chosen_together": self.inputs.were_chosen_together}
         return values, {
             "found": self.found,
             "trusted": self.trusted,
@@ -368,7 +369,7 @@ class RowSearch:
 
     def unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor], *, keep_inputs: bool = False) -> None:
         """Continue from a packed state; inputs that are proven by now may be kept, as their proof needs no other."""
-        for name in values.keys() - {"inputs_tried"}:
+        for name in values.keys() - {"inputs_tried", "were_chosen_together"}:
             setattr(self, name, values[name])
         for name in ("found", "trusted", "pool", "weights"):
             setattr(self, name, tensors[name].to(self.problem.rows))
@@ -377,6 +378,7 @@ class RowSearch:
         self.judged, codes, rows = (tensor.to(self.problem.rows) for tensor in older.values())
         if not keep_inputs:
             self.inputs.codes, self.inputs.rows, self.inputs.tried = codes, rows, values.get("inputs_tried", 0)
+            self.inputs.were_chosen_together = values.get("were_chosen_together", False)
             self.inputs.log_p = tensors.get("log_p_of_inputs", codes.new_zeros(len(codes))).to(codes)
         if self.inputs.are_all:
             self.found = self.trusted = self.inputs.rows

@@ -35,7 +35,7 @@ class LatticeDoubt(StrEnum):
 
     NONE = ""
     CHANCE = "chance may have made it"
-    OTHER_CHOICE = "adding the difference of other inputs leaves it in its range, so it may be another combination"
+    OTHER_CHOICE = "another combination of inputs may lie in the range in its place"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +47,8 @@ class LatticeImages:
     log_p: Float[Tensor, " image"]
     is_certified: Bool[Tensor, " image"]
     doubts: list[str]
+    is_complete: bool = False
+    """Whether there are as many as the span has dimensions, none of which chance may have made."""
     reason: str = ""
     """Why there are none."""
 
@@ -97,9 +99,12 @@ class LevelLattice(Attack):
 
 
 def recover_images(
-    view: AttackerView, subspace: InputSubspace, context: RunContext, rules: LevelLattice
+    view: AttackerView, subspace: InputSubspace, context: RunContext, rules: LevelLattice, *, with_proof: bool = True
 ) -> LatticeImages:
-    """Recover all images of whole numbers in a span, with what proves each of them."""
+    """Recover all images of whole numbers in a span, with what proves each of them.
+
+    ``with_proof`` looks for other choices, which takes as long as all the rest; none is certified without.
+    """
     span = span_in_levels(view, subspace)
     if largest_contrast(span) < NEEDED_CONTRAST:
         return _nothing(view, f"There are too many inputs ({span.rank}) for the noise of the evidence to find levels.")
@@ -115,7 +120,9 @@ def recover_images(
     )
     log_p = log_p_images(found.images, span, whole)
     is_sure = log_p < math.log(rules.error_rate)
-    is_only = are_only_choice(found, context.generator)
+    is_only = torch.zeros(len(found.images), dtype=torch.bool)
+    if with_proof:
+        is_only = are_only_choice(found, span.rank, lambda: context.report("prove images", 0, 1))
     doubts = [
         (LatticeDoubt.NONE if only else LatticeDoubt.OTHER_CHOICE).value if sure else LatticeDoubt.CHANCE.value
         for sure, only in zip(is_sure.tolist(), is_only.tolist(), strict=True)
@@ -128,6 +135,7 @@ def recover_images(
         log_p=log_p,
         is_certified=is_sure & is_only,
         doubts=doubts,
+        is_complete=len(found.images) == span.rank and bool(is_sure.all()),
         reason="" if len(found.images) else "No vector of whole numbers lies in the range of the inputs.",
     )
 

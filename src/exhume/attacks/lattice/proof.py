@@ -1,25 +1,34 @@
 """Prove that images of whole numbers were trained on: chance makes none, and no other choice of images fits.
 
-Three things could make a wrong image. *Chance*: a span without whole numbers may pass near some; the values that the
-search did not use refute that. *Another choice*: an image plus a difference of two others is a combination with whole
-numbers as well. It leaves the range unless the difference is small, so every image must leave the range when short
-vectors of the lattice with the constant 0 are added. *A missing part*: where reduction finds a lattice with fewer
-dimensions than the span has, an image of it is in the span all the same.
+Two things could make a wrong image. *Chance*: a span without whole numbers may pass near some; the values that the
+search did not use refute that. *Another choice*: an image plus the difference of two others consists of whole numbers
+as well, and the inputs may be such combinations if these stay in the range. Every vector of the lattice is a
+combination of the basis that was found, with whole numbers as coordinates. So bounds on coordinates over all vectors in
+the range refute other choices; linear programs give them.
 """
 
 import math
+from collections.abc import Callable
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from scipy.optimize import linprog
 from torch import Tensor
 
-from exhume.attacks.lattice.images import PREVIEWED, FoundImages, are_inside
-from exhume.attacks.lattice.reduction import reduce_basis
+from exhume.attacks.lattice.images import FoundImages
 from exhume.attacks.lattice.whole_vectors import LevelSpan, WholeVectors
 from exhume.attacks.levels import LEAST_DISTANCE, STEPS, log_p_near
 
 TOLD = 1e-3
 """Least size of a value in the span, relative to the largest, that is not the same in all inputs."""
+FIRST_VALUES = 8
+"""Number of values per dimension that bounds on coordinates start from."""
+MOST_UNSURE = 8
+"""Number of coordinates without bounds from which on nothing is proven; each of them takes one program per image."""
+SLACK = 1e-6
+"""Tolerance of linear programs."""
 SAME_DIRECTION = 1e-3
 """Largest difference of the directions of two values that have one ratio in all inputs."""
 
@@ -56,26 +65,76 @@ def _telling_values(span: LevelSpan, whole: WholeVectors) -> Int[Tensor, " value
     return telling
 
 
-def are_only_choice(found: FoundImages, generator: torch.Generator) -> Bool[Tensor, " image"]:
-    """Return which images leave their range, or become other images, when a short vector with the constant 0 is added.
+def are_only_choice(found: FoundImages, rank: int, tick: Callable[[], None] = lambda: None) -> Bool[Tensor, " image"]:
+    """Return which images are inputs, if all inputs are vectors of the lattice in the range.
 
-    The vectors are those of a reduced basis, and sums and differences of two.
+    The coordinates of an input add up to 1 over all images, where none of the rest takes part. The inputs span the
+    lattice, so one of them has a coordinate of image ``k`` that is not 0; it is 1 or more unless -1 is possible. If,
+    with this coordinate at least 1, all coordinates of other images are above -1 and all of the rest between -1 and 1,
+    then these are 0, and the input is image ``k``.
+
+    Args:
+        found: images and the rest of a basis.
+        rank: number of dimensions of the span; nothing is proven where the lattice has fewer, as others may be missing.
+        tick: called between steps; may raise to stop.
     """
-    images = found.images
-    if len(images) == 0 or len(found.basis) < 2:
-        return torch.ones(len(images), dtype=torch.bool)
-    first, others = images[0], torch.cat([found.rest, images[1:]])
-    differences = others - (others[:, -1:] / STEPS).round() * first
-    differences = (reduce_basis(differences) @ differences).round()
-    one, two = torch.triu_indices(len(differences), len(differences), 1)
-    short = torch.cat([differences, differences[one] + differences[two], differences[one] - differences[two]])
-    short = torch.cat([short, -short])
-    few = torch.randperm(images.shape[1] - 1, generator=generator)[:PREVIEWED]
-    is_only = []
-    for image in images:
-        preview = image[few] + short[:, few]
-        near = short[((preview >= 0) & (preview <= STEPS)).all(dim=1)]
-        others = (image + near)[are_inside(image + near)]
-        is_known = (others[:, None] == images).all(dim=2).any(dim=1)
-        is_only.append(bool(is_known.all()))
-    return torch.tensor(is_only, dtype=torch.bool)
+    count, basis = len(found.images), torch.cat([found.images, found.rest])
+    is_only = torch.zeros(count, dtype=torch.bool)
+    if len(basis) < rank:
+        return is_only
+    bounds, unsure = CoordinateBounds(basis.numpy()), []
+    for place in range(len(basis)):
+        tick()
+        signs = (1, -1) if place >= count else (1,)
+        if not all(bounds.exceeds(place, sign=sign) for sign in signs):
+            unsure.append((place, signs))
+        if len(unsure) > MOST_UNSURE:
+            return is_only
+    may_be_missing = {place for place, _ in unsure}
+    for image in range(count):
+        tick()
+        is_only[image] = image not in may_be_missing and all(
+            bounds.exceeds(place, sign=sign, given=image) for place, signs in unsure for sign in signs
+        )
+    return is_only
+
+
+class CoordinateBounds:
+    """Bounds on the coordinates of all vectors in the range, in a basis of a lattice."""
+
+    def __init__(self, basis: NDArray[np.float64]) -> None:
+        self.values, self.constants = basis[:, :-1].T, basis[:, -1] / STEPS
+        spread = np.argsort(-np.abs(self.values - STEPS / 2).max(axis=1))
+        self.used = spread[: FIRST_VALUES * len(basis)]
+        """Values whose range is demanded; fewer give valid but wider bounds, so others join where they matter."""
+
+    def exceeds(self, place: int, *, sign: int = 1, given: int | None = None) -> bool:
+        """Return whether a coordinate, times a sign, is above -1; ``given`` names a coordinate of at least 1."""
+        count = self.values.shape[1]
+        goal = np.zeros(count)
+        goal[place] = sign
+        sides: list[tuple[int | None, int | None]] = [(None, None)] * count
+        if given is not None:
+            sides[given] = (1, None)
+        while True:
+            values = self.values[self.used]
+            solved = linprog(
+                goal,
+                A_ub=np.concatenate([values, -values]),
+                b_ub=np.concatenate([np.full(len(values), float(STEPS)), np.zeros(len(values))]),
+                A_eq=self.constants[None],
+                b_eq=[1.0],
+                bounds=sides,
+                method="highs",
+            )
+            if solved.status == 0 and solved.fun > SLACK - 1:
+                return True
+            if solved.status != 0 and len(self.used) == len(self.values):
+                return False
+            every = self.values @ solved.x if solved.status == 0 else np.full(len(self.values), np.inf)
+            outside = np.maximum(-every, every - STEPS)
+            outside[self.used] = 0
+            worst = np.argsort(-outside)[: max(count, 16)]
+            if not outside[worst[0]] > SLACK:
+                return False
+            self.used = np.union1d(self.used, worst[outside[worst] > SLACK])

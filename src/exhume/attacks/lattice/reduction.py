@@ -12,8 +12,11 @@ from torch import Tensor
 
 from exhume.core.errors import Refusal
 
-BITS = 12
-"""Number of bits with which the shortest direction of a basis is represented; errors of the others are far smaller."""
+BITS = 28
+"""Number of bits with which the shortest direction of a basis is represented. Combinations with large whole numbers
+multiply the rounding: with 12 bits, some vectors came out six times longer than the shortest basis has them."""
+DEPENDENT = 1e-14
+"""Ratio of the extents of a basis in its own directions below which its vectors are dependent, up to rounding."""
 
 
 def require_flint() -> None:
@@ -34,8 +37,8 @@ def reduce_basis(basis: Float[Tensor, "vector value"]) -> Float[Tensor, "vector 
     import flint
 
     triangle = torch.linalg.qr(basis.T).R.T  # the same lengths and angles, in as many values as there are vectors
-    shortest = float(triangle.diagonal().abs().min())
-    if not (math.isfinite(shortest) and shortest > 0):
+    shortest, longest = (float(side) for side in triangle.diagonal().abs().aminmax())
+    if not shortest > DEPENDENT * longest:
         raise ValueError("The vectors of a basis must be finite and independent.")
     scaled = triangle * 2.0 ** (BITS - math.floor(math.log2(shortest)))
     whole = flint.fmpz_mat([[round(value) for value in vector] for vector in scaled.tolist()])
