@@ -12,6 +12,7 @@ from torch import Tensor
 
 from exhume.attacks.attack import Attack
 from exhume.attacks.lattice.images import find_images
+from exhume.attacks.lattice.own_rows import have_own_rows
 from exhume.attacks.lattice.proof import are_only_choice, log_p_images
 from exhume.attacks.lattice.reduction import require_flint
 from exhume.attacks.lattice.whole_vectors import (
@@ -120,18 +121,19 @@ def recover_images(
     )
     log_p = log_p_images(found.images, span, whole)
     is_sure = log_p < math.log(rules.error_rate)
-    is_only = torch.zeros(len(found.images), dtype=torch.bool)
-    if with_proof:
+    assert view.bounds is not None
+    low, high = view.bounds
+    pixels = low + found.images[:, :-1] * ((high - low) / STEPS)
+    images = view.to_model(pixels.to(view.device)).flatten(1)
+    is_only = torch.full((len(images),), with_proof and have_own_rows(view, subspace, images))
+    if with_proof and not bool(is_only.all()):
         is_only = are_only_choice(found, span.rank, lambda: context.report("prove images", 0, 1))
     doubts = [
         (LatticeDoubt.NONE if only else LatticeDoubt.OTHER_CHOICE).value if sure else LatticeDoubt.CHANCE.value
         for sure, only in zip(is_sure.tolist(), is_only.tolist(), strict=True)
     ]
-    assert view.bounds is not None
-    low, high = view.bounds
-    pixels = low + found.images[:, :-1] * ((high - low) / STEPS)
     return LatticeImages(
-        images=view.to_model(pixels.to(view.device)).flatten(1).cpu(),
+        images=images.cpu(),
         log_p=log_p,
         is_certified=is_sure & is_only,
         doubts=doubts,
