@@ -396,8 +396,10 @@ def test_inputs_on_levels_replace_only_unproven_ones():
         diagnostics={name: [None] * 3 for name in ("agreement", "contradictions", "error_bounds", "doubts")},
     )
     near = torch.eye(3) + 0.001
-    merged = _merge(found, torch.cat([near[:2], near[1:2] + 0.001, torch.ones(1, 3)]), 0.02)
+    log_p = torch.tensor([-1.0, -2.0, -3.0, -4.0], dtype=torch.float64)
+    merged, known = _merge(found, torch.cat([near[:2], near[1:2] + 0.001, torch.ones(1, 3)]), log_p, 0.02)
     assert torch.equal(merged.inputs[0], found.inputs[0])
     assert torch.equal(merged.inputs[1], near[1])
     assert torch.equal(merged.inputs[2], found.inputs[2])
     assert len(merged) == 5  # a second one near the same place, and one that is new
+    assert known.nan_to_num(0.0).tolist() == [0, -2, 0, -3, -4]
