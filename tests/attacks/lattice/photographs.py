@@ -22,7 +22,7 @@ def photographs(count, side=14, seed=0):
 
 def in_levels(images):
     """Return images in levels, with their constant."""
-    return torch.cat([images * STEPS, torch.full_like(images[:, :1], STEPS)], dim=1)
+    return torch.cat([images * STEPS, torch.ones_like(images[:, :1])], dim=1)
 
 
 def span_of(images, noise=1e-9, seed=1):

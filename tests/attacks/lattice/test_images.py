@@ -28,5 +28,5 @@ def test_images_and_the_rest_are_a_basis_of_the_lattice():
 
 
 def test_an_image_has_the_constant_of_one_input_and_no_value_outside_the_range():
-    vectors = torch.tensor([[0.0, 255.0, 255.0], [-1.0, 3.0, 255.0], [7.0, 256.0, 255.0], [7.0, 8.0, 510.0]])
+    vectors = torch.tensor([[0.0, 255.0, 1.0], [-1.0, 3.0, 1.0], [7.0, 256.0, 1.0], [7.0, 8.0, 2.0]])
     assert are_inside(vectors.double()).tolist() == [True, False, False, False]

@@ -119,7 +119,7 @@ class GateCertificate(Attack):
             try:
                 search.tick()
                 # Single units often show all inputs of one gradient, which is quicker.
-                if search.rounds == int(can_peel(problem)) and len(search.inputs) == 0:
+                if search.rounds == int(can_peel(problem)):
                     self._look_for_levels(view, subspace, problem, search, context)
                 if not search.is_settled:
                     search.run_round()

@@ -77,13 +77,14 @@ def find_images(
 def are_inside(vectors: Float[Tensor, "vector value"]) -> Bool[Tensor, " vector"]:
     """Return which vectors have the constant of one input and all values in their range."""
     is_inside: Tensor = ((vectors >= 0) & (vectors <= STEPS)).all(dim=1)
-    return is_inside & (vectors[:, -1] == STEPS)
+    return is_inside & (vectors[:, -1] == 1)
 
 
 def _embed(vectors: Float[Tensor, "vector value"], span: LevelSpan, power: float) -> Float[Tensor, "vector measure"]:
     """Measure vectors by values and by coefficients, which weigh the same over all of the lattice."""
     left, strengths = span.axes
-    centred = vectors - vectors[:, -1:] / 2
+    middle = vectors[:, -1:] * (STEPS / 2)
+    centred = torch.cat([vectors[:, :-1] - middle, middle], dim=1)
     weighted = (vectors @ left) / strengths**power
     return torch.cat([part / volume(part) for part in (centred, weighted)], dim=1)
 
@@ -141,7 +142,7 @@ def _into_range(found: FoundImages) -> Float[Tensor, "combination vector"]:
     made = []
     for sign in (1.0, -1.0):
         for place, vector in enumerate(sign * found.rest):
-            added = torch.full((known,), float(1 - vector[-1] / STEPS) / known, dtype=torch.float64)
+            added = torch.full((known,), float(1 - vector[-1]) / known, dtype=torch.float64)
             values = (vector + added @ found.images)[:-1]
             whole = (added + _least_outside(values, moves) @ free).round()
             one = torch.zeros(count + known, dtype=torch.float64)
@@ -178,7 +179,7 @@ def _combine(found: FoundImages, few: Int[Tensor, " value"]) -> Float[Tensor, "c
     first, second = torch.triu_indices(count, count, 1)
     combined = torch.cat([singles, singles[first] + singles[second], singles[first] - singles[second]])
     combined = torch.cat([combined, -combined])
-    missing = 1 - (combined @ found.rest[:, -1] / STEPS).round()
+    missing = 1 - (combined @ found.rest[:, -1]).round()
     whole = torch.cat([combined, torch.zeros(len(combined), known, dtype=torch.float64)], dim=1)
     made = [whole[missing == 0]]
     if known:

@@ -103,7 +103,7 @@ class CoordinateBounds:
     """Bounds on the coordinates of all vectors in the range, in a basis of a lattice."""
 
     def __init__(self, basis: NDArray[np.float64]) -> None:
-        self.values, self.constants = basis[:, :-1].T, basis[:, -1] / STEPS
+        self.values, self.constants = basis[:, :-1].T, basis[:, -1]
         spread = np.argsort(-np.abs(self.values - STEPS / 2).max(axis=1))
         self.used = spread[: FIRST_VALUES * len(basis)]
         """Values whose range is demanded; fewer give valid but wider bounds, so others join where they matter."""

@@ -47,7 +47,7 @@ VALUES_AT_ONCE = 6
 
 @dataclass(frozen=True, kw_only=True)
 class LevelSpan:
-    """The span of all inputs in units of levels; the last value is the constant, which is ``STEPS`` for an input."""
+    """The span of all inputs in units of levels; the last value is the constant, which is 1 for an input."""
 
     vectors: Float[Tensor, "value rank"]
     """Vectors that span the inputs. A combination with coefficients ``a`` has noise of :attr:`noise` times ``|a|``."""
@@ -110,7 +110,7 @@ def span_in_levels(view: AttackerView, subspace: InputSubspace) -> LevelSpan:
     values = (vectors[:-1] - lowest[:, None] * vectors[-1]) * per_level
     # The constant takes part in every value, with its own noise.
     noise = subspace.noise * per_level * math.sqrt(1 + float(lowest.square().max()))
-    return LevelSpan(vectors=torch.cat([values, STEPS * vectors[-1:]]), noise=noise)
+    return LevelSpan(vectors=torch.cat([values, vectors[-1:]]), noise=noise)
 
 
 def find_whole_vectors(span: LevelSpan, tick: Callable[[int, int], None] = lambda done, total: None) -> WholeVectors:
@@ -156,10 +156,9 @@ def contrast(span: LevelSpan, used: Int[Tensor, " used"]) -> float:
 
 
 def _are_whole(vectors: Float[Tensor, "vector value"]) -> Bool[Tensor, " vector"]:
-    """Return which vectors consist of whole numbers, with a constant that a whole number of inputs have."""
-    inputs = vectors[:, -1] / STEPS
+    """Return which vectors consist of whole numbers."""
     is_whole: Tensor = ((vectors - vectors.round()).abs() <= WHOLE).all(dim=1)
-    return is_whole & ((inputs - inputs.round()).abs() <= WHOLE / STEPS)
+    return is_whole
 
 
 def _choose_values(span: LevelSpan) -> Int[Tensor, " value"]:
