@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from exhume.attacks.lattice.images import FoundImages, find_images
-from exhume.attacks.lattice.proof import CoordinateBounds, are_only_choice, log_p_images
+from exhume.attacks.lattice.proof import CoordinateBounds, are_only_choice, has_rivals, log_p_images
 from exhume.attacks.lattice.whole_vectors import find_whole_vectors
 
 from .photographs import in_levels, photographs, span_of
@@ -63,6 +63,23 @@ def test_bounds_on_coordinates_are_those_of_all_values():
     for place in range(5):
         assert bounds.exceeds(place) == every.exceeds(place)
         assert bounds.exceeds(place, given=(place + 1) % 5) == every.exceeds(place, given=(place + 1) % 5)
+
+
+def test_different_photographs_have_no_rivals():
+    assert not has_rivals(as_found(photographs(12, side=20)), generator())
+
+
+def test_a_combination_in_place_of_an_image_has_a_rival():
+    images = (photographs(6, side=20) * 255 / 4).round() + 90  # so little contrast that combinations stay in the range
+    levels = in_levels(images / 255).round()
+    chosen = levels.clone()
+    chosen[2] = levels[0] + levels[2] - levels[1]
+    assert has_rivals(FoundImages(images=chosen, rest=levels[:0]), generator())
+
+
+def test_an_incomplete_choice_has_rivals():
+    levels = in_levels(photographs(4, side=20))
+    assert has_rivals(FoundImages(images=levels[:3], rest=levels[3:]), generator())
 
 
 def test_a_single_image_is_the_only_choice():

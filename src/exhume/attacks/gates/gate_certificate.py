@@ -16,7 +16,7 @@ from exhume.attacks.gates.compression import compress_values
 from exhume.attacks.gates.explaining import explanations
 from exhume.attacks.gates.features import doubt_features, in_units_of_features
 from exhume.attacks.gates.input_range import fit_scale, is_inside_range, range_ends
-from exhume.attacks.gates.known_inputs import are_trained_on
+from exhume.attacks.gates.known_inputs import Choice, are_trained_on
 from exhume.attacks.gates.mixing import has_decayed
 from exhume.attacks.gates.peeling import can_peel
 from exhume.attacks.gates.precision import fit_families
@@ -147,7 +147,7 @@ class GateCertificate(Attack):
 
             def confirm(inputs: Tensor) -> Tensor:
                 codes, others = _codes(view, problem, inputs), _codes(view, problem, found.inputs)
-                return are_trained_on(problem, codes, others, all_or_none=search.inputs.were_chosen_together)
+                return are_trained_on(problem, codes, others, choice=search.inputs.choice)
 
             return prove_by_levels(view, found, self.error_rate / 2, problem.rank - 1, tried, confirm, known)
         guess = 1e-3 if problem.gates_are_exact else 1e-2
@@ -176,7 +176,8 @@ class GateCertificate(Attack):
         except Refusal:
             return
         if images.is_complete:
-            search.accept(_codes(view, problem, view.to_pixels(images.images)), images.log_p)
+            codes = _codes(view, problem, view.to_pixels(images.images))
+            search.accept(codes, images.log_p, Choice(images.has_rivals))
 
     def _result(
         self, view: AttackerView, subspace: InputSubspace, problem: RowProblem, search: RowSearch

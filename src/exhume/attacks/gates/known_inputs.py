@@ -7,13 +7,14 @@ all other known inputs, and few zeros determine what is left open. Once all inpu
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from exhume.attacks.gates.fit import fit_codes
+from exhume.attacks.gates.mixing import may_contain
 from exhume.attacks.gates.pool import heaviest_basis
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.range_ends import codes_of, touch_range, values_of
@@ -31,6 +32,14 @@ INDEPENDENT = 1e-4
 """Least part of an input that others do not span, relative to its norm; less than that is the same input again."""
 
 
+@dataclass(frozen=True)
+class Choice:
+    """A choice of all inputs together, by :mod:`exhume.attacks.lattice`."""
+
+    has_rivals: bool
+    """Whether another choice is known to fit as well."""
+
+
 @dataclass(kw_only=True)
 class KnownInputs:
     """The inputs that levels prove (:mod:`exhume.attacks.levels`), and the rows that these determine."""
@@ -41,8 +50,8 @@ class KnownInputs:
 
     def __post_init__(self) -> None:
         self.codes = self.rows = self.problem.rows.new_zeros(0, self.problem.rank)
-        self.were_chosen_together = False
-        """Whether another choice of all inputs may fit as well, in which some rows are sums of others."""
+        self.choice: Choice | None = None
+        """How they were chosen, all of them together; None: each was proven by itself."""
         self.log_p = self.codes.new_zeros(0)
         """Log p-value of each input, by its values before they were rounded."""
 
@@ -72,9 +81,11 @@ class KnownInputs:
             self._find_rows()
         return is_more
 
-    def accept(self, codes: Float[Tensor, "candidate rank"], log_p: Float[Tensor, " candidate"]) -> None:
-        """Keep inputs that were chosen together in another way, with their log p-values, and find the rows of all."""
-        self.were_chosen_together = True
+    def accept(
+        self, codes: Float[Tensor, "candidate rank"], log_p: Float[Tensor, " candidate"], choice: Choice
+    ) -> None:
+        """Keep inputs that were chosen together, with their log p-values, and find the rows of all."""
+        self.choice = choice
         self._keep(codes, log_p)
         if len(self.codes):
             self.tried = max(self.tried, len(self.codes))
@@ -223,7 +234,7 @@ def are_trained_on(
     codes: Float[Tensor, "input rank"],
     others: Float[Tensor, "other rank"],
     *,
-    all_or_none: bool = False,
+    choice: Choice | None = None,
 ) -> Bool[Tensor, " input"]:
     """Return which of the inputs that levels prove were trained on as they are, rather than as parts of others.
 
@@ -235,7 +246,9 @@ def are_trained_on(
         problem: what the inputs trained; its ``ends`` must be known.
         codes: the inputs that levels prove, in coordinates of the basis.
         others: all candidates, these among them.
-        all_or_none: one input without such a row puts all in doubt.
+        choice: how the inputs were chosen, where another choice may be right: one in which some inputs are others plus
+            differences of further ones. Some rows then contain others, a whole number of times. Where a rival choice is
+            known, or some input has no such row, inputs of rows that may contain each other are in doubt.
     """
     known, places = codes[:0], torch.full((len(codes),), -1)
     for place, code in enumerate(torch.nn.functional.normalize(codes)):
@@ -251,8 +264,12 @@ def are_trained_on(
     inputs = known @ problem.basis.T
     units = measure_off_units(problem, rows, inputs / inputs[:, -1:])
     is_sure = (log_p.cpu() < limit) & (log_p_one(units, rules.misjudged) > limit)
-    if all_or_none and not bool(is_sure.all()):
-        is_sure = torch.zeros_like(is_sure)
+    if choice is not None and len(known) == problem.rank:
+        if not choice.has_rivals and bool(is_sure.all()):
+            return is_sure[places] & (places >= 0)
+        whole = replace(problem, certificate=replace(rules, smallest_part=1.0))
+        parts = may_contain(whole, rows, known, is_strict=True).cpu()
+        is_sure &= ~(parts.any(dim=0) | parts.any(dim=1))
     elif len(known) < problem.rank or not bool(is_sure.all()):
         values, rivals = values_of(problem, known), values_of(problem, others)
         is_sure &= are_pinned(values, rivals)

@@ -22,7 +22,7 @@ from torch import Tensor
 from exhume.attacks.gates.exchange import LEAST_GAIN, exchange_rows, joint_score, read_codes
 from exhume.attacks.gates.families import rows_in_families
 from exhume.attacks.gates.fit import fit_codes, orient_codes
-from exhume.attacks.gates.known_inputs import KnownInputs
+from exhume.attacks.gates.known_inputs import Choice, KnownInputs
 from exhume.attacks.gates.mixing import has_decayed, may_contain
 from exhume.attacks.gates.peeling import can_peel, peel_rows
 from exhume.attacks.gates.pool import add_to_pool, heaviest_basis
@@ -152,9 +152,11 @@ class RowSearch:
         self.idle = 0 if gain or self.score > score + LEAST_GAIN else self.idle + 1
         self.rounds += 1
 
-    def accept(self, codes: Float[Tensor, "candidate rank"], log_p: Float[Tensor, " candidate"]) -> None:
+    def accept(
+        self, codes: Float[Tensor, "candidate rank"], log_p: Float[Tensor, " candidate"], choice: Choice
+    ) -> None:
         """Continue with inputs that were chosen together in another way; if these are all, the search ends."""
-        self.inputs.accept(codes, log_p)
+        self.inputs.accept(codes, log_p, choice)
         if self.inputs.are_all:
             self.found = self.trusted = self.inputs.rows
             self.is_settled = True
@@ -354,7 +356,8 @@ class RowSearch:
         """Return the state as JSON values and tensors."""
         names = ("tried", "idle", "rounds", "asked", "columns", "score", "is_settled", "gains", "used")
         values = {name: copy.copy(getattr(self, name)) for name in names}
-        values |= {"inputs_tried": self.inputs.tried, "were_chosen_together": self.inputs.were_chosen_together}
+        choice = self.inputs.choice
+        values |= {"inputs_tried": self.inputs.tried, "has_rivals": None if choice is None else choice.has_rivals}
         return values, {
             "found": self.found,
             "trusted": self.trusted,
@@ -369,7 +372,7 @@ class RowSearch:
 
     def unpack(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor], *, keep_inputs: bool = False) -> None:
         """Continue from a packed state; inputs that are proven by now may be kept, as their proof needs no other."""
-        for name in values.keys() - {"inputs_tried", "were_chosen_together"}:
+        for name in values.keys() - {"inputs_tried", "has_rivals"}:
             setattr(self, name, values[name])
         for name in ("found", "trusted", "pool", "weights"):
             setattr(self, name, tensors[name].to(self.problem.rows))
@@ -378,7 +381,8 @@ class RowSearch:
         self.judged, codes, rows = (tensor.to(self.problem.rows) for tensor in older.values())
         if not keep_inputs:
             self.inputs.codes, self.inputs.rows, self.inputs.tried = codes, rows, values.get("inputs_tried", 0)
-            self.inputs.were_chosen_together = values.get("were_chosen_together", False)
+            has_rivals = values.get("has_rivals")
+            self.inputs.choice = None if has_rivals is None else Choice(has_rivals)
             self.inputs.log_p = tensors.get("log_p_of_inputs", codes.new_zeros(len(codes))).to(codes)
         if self.inputs.are_all:
             self.found = self.trusted = self.inputs.rows

@@ -13,7 +13,7 @@ from torch import Tensor
 from exhume.attacks.attack import Attack
 from exhume.attacks.lattice.images import find_images
 from exhume.attacks.lattice.own_rows import have_own_rows
-from exhume.attacks.lattice.proof import are_only_choice, log_p_images
+from exhume.attacks.lattice.proof import are_only_choice, has_rivals, log_p_images
 from exhume.attacks.lattice.reduction import require_flint
 from exhume.attacks.lattice.whole_vectors import (
     NEEDED_CONTRAST,
@@ -50,6 +50,8 @@ class LatticeImages:
     doubts: list[str]
     is_complete: bool = False
     """Whether there are as many as the span has dimensions, none of which chance may have made."""
+    has_rivals: bool = False
+    """Whether other images in the range could take the place of some."""
     reason: str = ""
     """Why there are none."""
 
@@ -75,7 +77,9 @@ class LevelLattice(Attack):
         require_flint()
         layer = clues_of(view).require_first_layer()
         if view.bounds is None:
-            raise Refusal("This attack needs the range of the inputs: it looks for the levels of 8-bit images.")
+            raise Refusal(
+                "This attack needs the range of the inputs (bounds), as it looks for the levels of 8-bit images."
+            )
         if not (layer.reads_input and layer.has_bias):
             raise Refusal(
                 f"This attack needs a first layer that reads the input and has a bias; {layer.name!r} does not."
@@ -86,15 +90,15 @@ class LevelLattice(Attack):
         subspace = clues_of(view).require_subspace()
         found = recover_images(view, subspace, context, self)
         count, rank = int(found.is_certified.sum()), subspace.rank
-        outcome = Outcome.PARTIAL if count else Outcome.NOTHING_FOUND
-        verb = "is" if count == 1 else "are"
+        outcome = Outcome.PARTIAL if len(found.images) else Outcome.NOTHING_FOUND
+        recovered = f"{len(found.images)} of {count_noun(rank, 'training input')} recovered, {count} of them certified."
         return Reconstruction(
             inputs=view.to_pixels(found.images.float().to(view.device)),
             certified=found.is_certified,
             confidence=found.is_certified.float(),
             p_values=found.log_p.exp(),
             outcome=Outcome.CERTIFIED if count == rank else outcome,
-            message=found.reason or f"{count} of {count_noun(rank, 'training input')} {verb} certified.",
+            message=found.reason or recovered,
             diagnostics=subspace.describe() | {"doubts": found.doubts, "on_levels": found.is_certified.tolist()},
         )
 
@@ -138,7 +142,10 @@ def recover_images(
         is_certified=is_sure & is_only,
         doubts=doubts,
         is_complete=len(found.images) == span.rank and bool(is_sure.all()),
-        reason="" if len(found.images) else "No vector of whole numbers lies in the range of the inputs.",
+        has_rivals=has_rivals(found, context.generator),
+        reason=""
+        if len(found.images)
+        else "No vector of whole numbers lies in the range of the inputs; check the bounds.",
     )
 
 

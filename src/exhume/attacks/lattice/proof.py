@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from torch import Tensor
 
-from exhume.attacks.lattice.images import FoundImages
+from exhume.attacks.lattice.images import PREVIEWED, FoundImages, are_inside
+from exhume.attacks.lattice.reduction import reduce_basis
 from exhume.attacks.lattice.whole_vectors import LevelSpan, WholeVectors
 from exhume.attacks.levels import LEAST_DISTANCE, STEPS, log_p_near
 
@@ -97,6 +98,32 @@ def are_only_choice(found: FoundImages, rank: int, tick: Callable[[], None] = la
             bounds.exceeds(place, sign=sign, given=image) for place, signs in unsure for sign in signs
         )
     return is_only
+
+
+def has_rivals(found: FoundImages, generator: torch.Generator) -> bool:
+    """Return whether a simple combination in the range could take the place of some image.
+
+    Simple are an image plus the difference of two others, and plus one or two vectors of a reduced basis of all
+    differences. That none is found proves nothing by itself. In 71 of 194 sets of 6 to 36 similar images that were
+    found, none was, and all 71 were right.
+    """
+    images = found.images
+    if len(images) < 2 or len(found.rest):
+        return bool(len(found.rest))
+    basis = images[1:] - images[0]
+    short = (reduce_basis(basis) @ basis).round()
+    first, second = torch.triu_indices(len(short), len(short), 1)
+    short = torch.cat([short, short[first] + short[second], short[first] - short[second]])
+    pairs = (images[:, None] - images).flatten(0, 1)
+    moves = torch.cat([short, -short, pairs[pairs.abs().amax(dim=1) > 0]])
+    few = torch.randperm(images.shape[1] - 1, generator=generator)[:PREVIEWED]
+    for image in images:
+        preview = image[few] + moves[:, few]
+        rivals = image + moves[((preview >= 0) & (preview <= STEPS)).all(dim=1)]
+        rivals = rivals[are_inside(rivals)]
+        if not bool((rivals[:, None] == images).all(dim=2).any(dim=1).all()):
+            return True
+    return False
 
 
 class CoordinateBounds:
