@@ -157,7 +157,8 @@ def prove_by_levels(
     values = (found.inputs.flatten(1).double() - low) / (high - low)
     levels = find_levels(values, error_rate, free, tried)
     log_p = levels.log_p if known is None else torch.where(known.isnan(), levels.log_p, known.to(levels.log_p))
-    is_proven = log_p < math.log(error_rate)
+    # Images of one colour are in the span wherever the brightness of inputs varied.
+    is_proven = (log_p < math.log(error_rate)) & (levels.nearest != levels.nearest[:, :1]).any(dim=1)
     rounded = (low + levels.nearest * (high - low)).reshape(found.inputs.shape).to(found.inputs)
     if confirm is not None and bool(is_proven.any()):
         is_proven = is_proven.masked_scatter(is_proven, confirm(rounded[is_proven]))

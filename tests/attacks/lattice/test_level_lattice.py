@@ -85,6 +85,24 @@ def test_inputs_between_levels_are_not_found(kind):
     assert "no vectors of whole numbers" in found.message
 
 
+@pytest.mark.parametrize("colour", [0, 100, 255])
+def test_an_image_of_one_colour_hides_no_other_and_is_not_certified(colour):
+    images = photographs(6, side=20).clone()
+    images[2] = colour / 255
+    found = LevelLattice().run(evidence_of(images, nn.GELU, "gradient"), device="cpu")
+    assert are_same_images(found.inputs.flatten(1), images)
+    is_flat = found.inputs.flatten(1).std(dim=1) == 0
+    assert torch.equal(found.certified, ~is_flat)
+    assert found.diagnostics["doubts"].count(LatticeDoubt.FLAT) == 1
+
+
+def test_varied_brightness_does_not_make_a_black_image_an_input():
+    images = photographs(5, side=20)
+    found = LevelLattice().run(evidence_of(torch.cat([images, 0.7 * images]), nn.Tanh, "gradient"), device="cpu")
+    sure = found.inputs.flatten(1)[found.certified].double()
+    assert bool((torch.cdist(sure, images).amin(dim=1) < 1e-3).all()) if len(sure) else True
+
+
 def test_4_bit_digits_are_not_taken_for_8_bit_images():
     digits = exhume.load("digits", size=10, centre=False, test=0).train.inputs.flatten(1)
     found = LevelLattice().run(evidence_of(digits, nn.Tanh, "gradient"), device="cpu")

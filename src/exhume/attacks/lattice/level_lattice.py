@@ -36,6 +36,7 @@ class LatticeDoubt(StrEnum):
 
     NONE = ""
     CHANCE = "chance may have made it"
+    FLAT = "images of one colour are in the span wherever the brightness of inputs varied"
     OTHER_CHOICE = "another combination of inputs may lie in the range in its place"
 
 
@@ -132,15 +133,19 @@ def recover_images(
     is_only = torch.full((len(images),), with_proof and have_own_rows(view, subspace, images))
     if with_proof and not bool(is_only.all()):
         is_only = are_only_choice(found, span.rank, lambda: context.report("prove images", 0, 1))
-    doubts = [
-        (LatticeDoubt.NONE if only else LatticeDoubt.OTHER_CHOICE).value if sure else LatticeDoubt.CHANCE.value
-        for sure, only in zip(is_sure.tolist(), is_only.tolist(), strict=True)
-    ]
+    is_flat = (pixels == pixels[:, :1]).all(dim=1)
+    doubts = [LatticeDoubt.NONE] * len(images)
+    for doubt, is_in_doubt in (
+        (LatticeDoubt.OTHER_CHOICE, ~is_only),
+        (LatticeDoubt.FLAT, is_flat),
+        (LatticeDoubt.CHANCE, ~is_sure),
+    ):
+        doubts = [doubt if bad else before for before, bad in zip(doubts, is_in_doubt.tolist(), strict=True)]
     return LatticeImages(
         images=images.cpu(),
         log_p=log_p,
-        is_certified=is_sure & is_only,
-        doubts=doubts,
+        is_certified=is_sure & is_only & ~is_flat,
+        doubts=[doubt.value for doubt in doubts],
         is_complete=len(found.images) == span.rank and bool(is_sure.all()),
         has_rivals=has_rivals(found, context.generator),
         reason=""
