@@ -1,10 +1,13 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 import exhume
 from exhume.attacks import GateCertificate, LevelLattice
-from exhume.attacks.lattice.level_lattice import LatticeDoubt
+from exhume.attacks.gates import gate_certificate
+from exhume.attacks.lattice.level_lattice import LatticeDoubt, recover_images
 from exhume.core.errors import Refusal
 from exhume.records import Outcome
 
@@ -149,3 +152,20 @@ def test_convolutions_are_refused():
     )
     with pytest.raises(Refusal):
         LevelLattice().check(view)
+
+
+def test_the_gate_certificate_returns_images_of_an_incomplete_lattice_without_proof(monkeypatch):
+    images = photographs(6, side=20)
+
+    def incomplete(*arguments, **settings):
+        found = recover_images(*arguments, **settings)
+        return replace(found, is_complete=False)
+
+    monkeypatch.setattr(gate_certificate, "recover_images", incomplete)
+    found = GateCertificate(rounds=1, starts=1).run(evidence_of(images, nn.ReLU, "training"), device="cpu")
+    lengths = {
+        len(found.diagnostics[name]) for name in ("doubts", "error_bounds", "on_levels") if name in found.diagnostics
+    }
+    assert lengths == {len(found)}
+    nearest = torch.cdist(images, found.inputs.flatten(1).double()).amin(dim=1)
+    assert bool((nearest < 0.02).all())

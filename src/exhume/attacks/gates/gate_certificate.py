@@ -46,6 +46,9 @@ from exhume.inversion.through_trunk import invert_features
 from exhume.models.passes import is_same_in_training
 from exhume.records import AttackerView, Outcome, Reconstruction
 
+ON_LEVELS = "it is one of several images in the span of all inputs, and some are missing"
+"""The doubt about images of an incomplete lattice."""
+
 
 @settings
 class GateCertificate(Attack):
@@ -108,6 +111,7 @@ class GateCertificate(Attack):
             search.unpack(*state)
         search.tick = lambda: context.report("recover", len(search.trusted), problem.rank, f"round {search.rounds + 1}")
         separated: Tensor | None = None
+        on_levels: Tensor | None = None
         while search.rounds < self.rounds and not search.is_finished(self.patience):
             # Features that moved are never certified, so that rows are worth no more than separated inputs.
             is_early = not subspace.layer.inputs_stood_still and search.rounds == 0
@@ -120,7 +124,7 @@ class GateCertificate(Attack):
                 search.tick()
                 # Single units often show all inputs of one gradient, which is quicker.
                 if search.rounds == int(can_peel(problem)):
-                    self._look_for_levels(view, subspace, problem, search, context)
+                    on_levels = self._look_for_levels(view, subspace, problem, search, context)
                 if not search.is_settled:
                     search.run_round()
             except STOPS as stop:  # this round is lost, and nothing before it
@@ -149,7 +153,11 @@ class GateCertificate(Attack):
                 codes, others = _codes(view, problem, inputs), _codes(view, problem, found.inputs)
                 return are_trained_on(problem, codes, others, choice=search.inputs.choice)
 
-            return prove_by_levels(view, found, self.error_rate / 2, problem.rank - 1, tried, confirm, known)
+            found = prove_by_levels(view, found, self.error_rate / 2, problem.rank - 1, tried, confirm, known)
+            if on_levels is None:
+                return found
+            # These are on levels by construction, which proves nothing.
+            return add_candidates(found, _unknown(on_levels, found, problem.certificate.precision), ON_LEVELS)
         guess = 1e-3 if problem.gates_are_exact else 1e-2
         return invert_features(
             view,
@@ -164,20 +172,23 @@ class GateCertificate(Attack):
 
     def _look_for_levels(
         self, view: AttackerView, subspace: InputSubspace, problem: RowProblem, search: RowSearch, context: RunContext
-    ) -> None:
+    ) -> Tensor | None:
         """Let the search end with the inputs that the lattice of levels shows, if these are all, whatever their gates.
 
-        Whether another choice of images fits as well is left to the rows that they determine.
+        Whether another choice of images fits as well is left to the rows that they determine. An incomplete choice is
+        returned, in pixel units.
         """
         lattice = LevelLattice(error_rate=self.error_rate / 2)
         try:
             lattice.check(view)
             images = recover_images(view, subspace, context, lattice, with_proof=False)
         except Refusal:
-            return
-        if images.is_complete:
-            codes = _codes(view, problem, view.to_pixels(images.images))
-            search.accept(codes, images.log_p, Choice(images.has_rivals))
+            return None
+        pixels = view.to_pixels(images.images)
+        if not images.is_complete:
+            return pixels.float().cpu()
+        search.accept(_codes(view, problem, pixels), images.log_p, Choice(images.has_rivals))
+        return None
 
     def _result(
         self, view: AttackerView, subspace: InputSubspace, problem: RowProblem, search: RowSearch

@@ -82,7 +82,8 @@ def add_candidates(found: Reconstruction, inputs: Float[Tensor, "input ..."], do
             "error_bounds": [*about["error_bounds"], *[None] * count],
             "doubts": [*about["doubts"], *[doubt] * count],
             "separated": about.get("separated", 0) + (count if doubt == SEPARATED else 0),
-        },
+        }
+        | ({"on_levels": [*about["on_levels"], *[False] * count]} if "on_levels" in about else {}),
     )
 
 
