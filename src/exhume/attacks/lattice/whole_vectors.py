@@ -156,8 +156,13 @@ def contrast(span: LevelSpan, used: Int[Tensor, " used"]) -> float:
 
 
 def _are_whole(vectors: Float[Tensor, "vector value"]) -> Bool[Tensor, " vector"]:
-    """Return which vectors consist of whole numbers."""
-    is_whole: Tensor = ((vectors - vectors.round()).abs() <= WHOLE).all(dim=1)
+    """Return which vectors consist of whole numbers.
+
+    An error of the constant moves all values, the brightest by 255 times as much. Inputs with fewer levels than 256
+    have combinations that are whole but for it: 16 times 16/255 is nearly 1.
+    """
+    off = (vectors - vectors.round()).abs()
+    is_whole: Tensor = (off[:, :-1] <= WHOLE).all(dim=1) & (off[:, -1] <= WHOLE / STEPS)
     return is_whole
 
 
