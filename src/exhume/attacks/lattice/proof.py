@@ -104,8 +104,8 @@ def has_rivals(found: FoundImages, generator: torch.Generator) -> bool:
     """Return whether a simple combination in the range could take the place of some image.
 
     Simple are an image plus the difference of two others, and plus one or two vectors of a reduced basis of all
-    differences. That none is found proves nothing by itself. In 71 of 194 sets of 6 to 36 similar images that were
-    found, none was, and all 71 were right.
+    differences. That none is found proves nothing by itself. In 71 sets of 6 to 36 similar images there was none, and
+    all 71 were right.
     """
     images = found.images
     if len(images) < 2 or len(found.rest):
