@@ -17,7 +17,7 @@ from exhume.records import AttackerView
 NOTICED = 0.1
 """Largest part of a row that its image leaves unexplained, relative to the least that it leaves of any combination of
 the other rows; a row that is mixed in a whole number of times leaves more. Measured in up to 144 gradients of similar
-images (three activations, 6 to 20 images): at most 5e-5 in right choices, and 1.6 to 80 for some image of wrong ones."""
+images (three activations, 6 to 20 images): at most 5e-5 in right choices, 1.6 to 80 for some image of wrong ones."""
 
 
 def have_own_rows(view: AttackerView, subspace: InputSubspace, images: Float[Tensor, "image value"]) -> bool:
