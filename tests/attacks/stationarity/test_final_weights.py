@@ -51,7 +51,11 @@ def test_chunks_of_candidates_and_of_runs_change_no_result():
     view = without_initial(classifier())
     whole = attack.run(view, device="cpu")
     parts = replace(attack, at_once=7, runs_at_once=1).run(view, device="cpu")
-    torch.testing.assert_close(parts.inputs, whole.inputs, rtol=0, atol=1e-6)
+    # Candidates of equal confidence may change places.
+    distances = torch.cdist(parts.inputs.flatten(1).double(), whole.inputs.flatten(1).double())
+    assert len(parts) == len(whole)
+    assert float(distances.amin(dim=0).max()) < 1e-5
+    assert float(distances.amin(dim=1).max()) < 1e-5
 
 
 def test_only_the_first_layer_counts_where_the_others_keep_their_random_start():
