@@ -31,6 +31,7 @@ from exhume.attacks.gates.significance import log_p_generic
 from exhume.attacks.gates.squares import SUMS_TO_SEARCH, add_squares
 from exhume.attacks.gates.sums import explain_rows
 from exhume.attacks.lattice.level_lattice import LevelLattice, recover_images
+from exhume.attacks.lattice.whole_vectors import NEEDED_CONTRAST, QUICK_CONTRAST, largest_contrast, span_in_levels
 from exhume.attacks.levels import prove_by_levels
 from exhume.clues.clues import clues_of
 from exhume.clues.first_layer import backward_signals
@@ -112,6 +113,7 @@ class GateCertificate(Attack):
         search.tick = lambda: context.report("recover", len(search.trusted), problem.rank, f"round {search.rounds + 1}")
         separated: Tensor | None = None
         on_levels: Tensor | None = None
+        contrast = self._contrast(view, subspace)
         while search.rounds < self.rounds and not search.is_finished(self.patience):
             # Features that moved are never certified, so that rows are worth no more than separated inputs.
             is_early = not subspace.layer.inputs_stood_still and search.rounds == 0
@@ -122,9 +124,8 @@ class GateCertificate(Attack):
             before = search.pack()
             try:
                 search.tick()
-                # Single units often show all inputs of one gradient, which is quicker.
-                if search.rounds == int(can_peel(problem)):
-                    on_levels = self._look_for_levels(view, subspace, problem, search, context)
+                if contrast >= NEEDED_CONTRAST and self._is_time_for_levels(search, contrast >= QUICK_CONTRAST):
+                    on_levels, contrast = self._look_for_levels(view, subspace, problem, search, context), -math.inf
                 if not search.is_settled:
                     search.run_round()
             except STOPS as stop:  # this round is lost, and nothing before it
@@ -170,6 +171,25 @@ class GateCertificate(Attack):
             unknown_error=guess,
         )
 
+    def _contrast(self, view: AttackerView, subspace: InputSubspace) -> float:
+        """Return the contrast with which the lattice of levels may be found; minus infinity where it does not apply."""
+        try:
+            LevelLattice().check(view)
+            return largest_contrast(span_in_levels(view, subspace))
+        except Refusal:
+            return -math.inf
+
+    def _is_time_for_levels(self, search: RowSearch, is_quick: bool) -> bool:
+        """Return whether to look for levels now.
+
+        Single units often show all inputs of one gradient, which is quicker. Where reduction takes minutes, rows come
+        first, unless the first round finds less than half of them.
+        """
+        if is_quick:
+            return search.rounds >= int(can_peel(search.problem))
+        is_slow = search.rounds >= 1 and 2 * len(search.found) < search.problem.rank
+        return is_slow or search.idle >= search.problem.search.patience
+
     def _look_for_levels(
         self, view: AttackerView, subspace: InputSubspace, problem: RowProblem, search: RowSearch, context: RunContext
     ) -> Tensor | None:
@@ -179,11 +199,7 @@ class GateCertificate(Attack):
         returned, in pixel units.
         """
         lattice = LevelLattice(error_rate=self.error_rate / 2)
-        try:
-            lattice.check(view)
-            images = recover_images(view, subspace, context, lattice, with_proof=False)
-        except Refusal:
-            return None
+        images = recover_images(view, subspace, context, lattice, with_proof=False)
         pixels = view.to_pixels(images.images)
         if not images.is_complete:
             return pixels.float().cpu()

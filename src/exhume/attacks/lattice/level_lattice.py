@@ -61,8 +61,9 @@ class LatticeImages:
 class LevelLattice(Attack):
     """Recover 8-bit images exactly from the span of the inputs, for a first dense layer with any activation.
 
-    The weight change, gradient or optimiser's state of the first layer shows the span of all inputs. An 8-bit image is
-    a vector of whole numbers of levels in it. All such vectors form a lattice, which reduction finds
+    The weight change, gradient or optimiser's state of the first layer shows the span of all inputs, and so do the
+    final weights alone once weight decay has removed the initial ones. An 8-bit image is a vector of whole numbers of
+    levels in it. All such vectors form a lattice, which reduction finds
     (:mod:`exhume.attacks.lattice.whole_vectors`), and the images are those in their range
     (:mod:`exhume.attacks.lattice.images`). They are certified where no other choice fits
     (:mod:`exhume.attacks.lattice.proof`), and exact bit for bit.
@@ -76,7 +77,7 @@ class LevelLattice(Attack):
     def check(self, view: AttackerView) -> None:
         """Refuse views without a first dense layer with a bias, and without a known range of inputs."""
         require_flint()
-        layer = clues_of(view).require_first_layer()
+        layer = _find_span(view).layer
         if view.bounds is None:
             raise Refusal(
                 "This attack needs the range of the inputs (bounds), as it looks for the levels of 8-bit images."
@@ -88,7 +89,7 @@ class LevelLattice(Attack):
 
     def recover(self, view: AttackerView, context: RunContext) -> Reconstruction:
         """Find the lattice, the images in it, and what proves them."""
-        subspace = clues_of(view).require_subspace()
+        subspace = _find_span(view)
         found = recover_images(view, subspace, context, self)
         count, rank = int(found.is_certified.sum()), subspace.rank
         outcome = Outcome.PARTIAL if len(found.images) else Outcome.NOTHING_FOUND
@@ -152,6 +153,16 @@ def recover_images(
         if len(found.images)
         else "No vector of whole numbers lies in the range of the inputs; check the bounds.",
     )
+
+
+def _find_span(view: AttackerView) -> InputSubspace:
+    """Return the span of the inputs, from a sum of gradients or else from the final weights.
+
+    Raises:
+        Refusal: when neither shows it.
+    """
+    clues = clues_of(view)
+    return clues.span or clues.require_subspace()
 
 
 def _nothing(view: AttackerView, reason: str) -> LatticeImages:

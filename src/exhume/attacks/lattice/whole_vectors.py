@@ -27,18 +27,24 @@ WHOLE = 0.1
 """Largest distance of all values of a vector from whole numbers, of which chance is certain not to make thousands."""
 LEAST_NOISE = 1e-6
 """Least noise that is reckoned with; less of it helps no further."""
-NEEDED_CONTRAST = 0.04
-"""Least :func:`contrast` with which the lattice is looked for. Reduction leaves vectors whose length falls by 0.043 in
-logarithm per dimension. The lattice was found at 0.045 and more in eleven networks with 40 to 56 inputs, and not at
-0.036 and 0.037."""
+NEEDED_CONTRAST = 0.03
+"""Least :func:`contrast` with which the lattice is looked for, by blocks. It was found at 0.033 and 0.037, with 100
+inputs after Adam; these take one to five minutes."""
+QUICK_CONTRAST = 0.045
+"""The same without blocks, within seconds. The vectors that are then left fall by 0.043 in logarithm per dimension. The
+lattice was found at 0.045 and more in eleven networks with 40 to 56 inputs, and not at 0.036 and 0.037."""
+NEARLY = 0.8
+"""Fraction of the largest contrast from which on blocks are reduced."""
+SWEEPS = 16
+"""Number of sweeps through all blocks before more values are used."""
 AMPLE_CONTRAST = 0.065
 """The same at which reduction shows some vector of the lattice if there are any: inputs may not be 8-bit images."""
 USUAL_SIDE = -1.4
 """Logarithm of the side of the lattice's cell, as :func:`~exhume.attacks.lattice.reduction.volume` measures it, beyond
 that of an input whose coefficients are usual: inputs are shorter, and similar to each other."""
-MOST_VALUES = 3.0
-"""Largest number of values that are used to find the lattice, per input. With more of them, reduction loses more than
-the equations of these values add: measured with the true images of 40 to 100 inputs, 2.5 to 3 is the best number."""
+NUMBERS_OF_VALUES = (2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
+"""Numbers of values per input among which the one with the largest contrast is used at most. More values add equations,
+and reduction loses by its dimension: 2.5 to 3 are best where noise is far below a level, more where it is not."""
 SPARE_VALUES = 8
 """Number of values beyond that, which matters for few inputs."""
 VALUES_AT_ONCE = 6
@@ -121,24 +127,51 @@ def find_whole_vectors(span: LevelSpan, tick: Callable[[int, int], None] = lambd
         tick: called with the number of values so far and the largest number; may raise to stop.
     """
     rank, order = span.rank, _choose_values(span)
+    largest, most = _best_number(span, order)
+    order = order[:most]
     whole, step = torch.eye(rank, dtype=torch.float64), max(4, rank // VALUES_AT_ONCE)
     for count in [*range(rank, len(order), step), len(order)]:
         tick(count, len(order))
-        used = order[:count]
-        whole = _extend(span, whole, used)
-        whole = (reduce_basis(whole @ _metric(span, used)) @ whole).round()
-        predicted = (span.vectors @ span.coefficients(used, whole[:rank])).T
+        used, present = order[:count], contrast(span, order[:count])
+        before = _extend(span, whole, used)
+
+        def is_found(combined: Tensor, before: Tensor = before, used: Tensor = used) -> bool:
+            tick(len(used), len(order))
+            return bool(_are_whole(_predict(span, (combined @ before).round(), used)).all())
+
+        whole = (
+            reduce_basis(
+                before @ _metric(span, used),
+                blocks=largest < QUICK_CONTRAST and present >= NEARLY * largest,
+                sweeps=None if count == len(order) else SWEEPS,
+                is_enough=is_found,
+            )
+            @ before
+        ).round()
+        predicted = _predict(span, whole, used)
         is_whole = _are_whole(predicted)
-        is_hopeless = count >= 2 * rank + SPARE_VALUES and contrast(span, used) > AMPLE_CONTRAST
+        is_hopeless = count >= 2 * rank + SPARE_VALUES and present > AMPLE_CONTRAST
         if bool(is_whole.all()) or (is_hopeless and not bool(is_whole.any())):
             break
     return WholeVectors(vectors=predicted[is_whole].round(), used=used)
 
 
+def _predict(
+    span: LevelSpan, whole: Float[Tensor, "vector used"], used: Int[Tensor, " used"]
+) -> Float[Tensor, "rank value"]:
+    """Return all values of the first vectors, as many as the span has dimensions, by those that are used."""
+    return (span.vectors @ span.coefficients(used, whole[: span.rank])).T
+
+
 def largest_contrast(span: LevelSpan) -> float:
-    """Return the largest :func:`contrast` for any number of values that are used; it is nearly the same for many."""
-    order = _choose_values(span)
-    return max(contrast(span, order[: int(times * span.rank)]) for times in (2.0, 2.5, MOST_VALUES))
+    """Return the largest :func:`contrast` for any number of values that are used."""
+    return _best_number(span, _choose_values(span))[0]
+
+
+def _best_number(span: LevelSpan, order: Int[Tensor, " value"]) -> tuple[float, int]:
+    """Return the largest contrast for a number of values that are used, and this number."""
+    numbers = {min(int(times * span.rank) + SPARE_VALUES, len(order)) for times in NUMBERS_OF_VALUES}
+    return max((contrast(span, order[:number]), number) for number in sorted(numbers))
 
 
 def contrast(span: LevelSpan, used: Int[Tensor, " used"]) -> float:
@@ -171,7 +204,8 @@ def _choose_values(span: LevelSpan) -> Int[Tensor, " value"]:
 
     Values that are the same in all inputs determine nothing and come last.
     """
-    left, chosen, most = span.axes[0], [len(span.vectors) - 1], int(MOST_VALUES * span.rank) + SPARE_VALUES
+    left, chosen = span.axes[0], [len(span.vectors) - 1]
+    most = int(NUMBERS_OF_VALUES[-1] * span.rank) + SPARE_VALUES
     others = torch.arange(len(left) - 1)
     while len(chosen) < most and len(others):
         pivots = scipy.linalg.qr(left[others].T.numpy(), mode="r", pivoting=True)[1][: span.rank]
