@@ -56,6 +56,23 @@ def test_a_lattice_with_too_few_dimensions_proves_nothing():
     assert not bool(are_only_choice(as_found(photographs(6, side=20)), 7).any())
 
 
+def test_whole_numbers_settle_what_linear_programs_leave_open():
+    # The half of each sum is in the range, so that coordinates of -1/2 and less are; whole ones are not.
+    one, two = torch.tensor([0.0, 255, 0, 255, 90]), torch.tensor([255.0, 0, 0, 255, 200])
+    three, four = torch.tensor([0.0, 0, 255, 0, 130]), torch.tensor([255.0, 255, 0, 0, 40])
+    basis = torch.cat([torch.stack([one, two, three, four]), torch.ones(4, 1)], dim=1).double()
+    bounds = CoordinateBounds(basis.numpy())
+    assert bounds.settle([(place, 1) for place in range(4)], lambda: None) == []
+    assert (bounds.sides[:, 0] == 0).all()
+
+
+def test_a_rival_stays_unsure():
+    images = photographs(3, side=20) / 4 + 0.3  # so little contrast that one plus another less the third is inside
+    levels = (images * 255).round()
+    bounds = CoordinateBounds(torch.cat([levels, torch.ones(3, 1).double()], dim=1).numpy())
+    assert len(bounds.settle([(place, 1) for place in range(3)], lambda: None)) == 3
+
+
 def test_bounds_on_coordinates_are_those_of_all_values():
     bounds = CoordinateBounds(in_levels(photographs(5)).numpy())
     every = CoordinateBounds(in_levels(photographs(5)).numpy())
