@@ -16,10 +16,10 @@ from .photographs import are_same_images, photographs
 ACTIVATIONS = {"tanh": nn.Tanh, "gelu": nn.GELU, "leaky": nn.LeakyReLU, "silu": nn.SiLU}
 
 
-def build(values, activation, width=80):
+def build(values, activation, width=80, outputs=2):
     torch.manual_seed(0)
     return nn.Sequential(
-        nn.Linear(values, width), activation(), nn.Linear(width, width), activation(), nn.Linear(width, 2)
+        nn.Linear(values, width), activation(), nn.Linear(width, width), activation(), nn.Linear(width, outputs)
     )
 
 
@@ -55,6 +55,42 @@ def test_all_images_are_certified_whatever_the_activation(activation, kind):
     assert found.outcome is Outcome.CERTIFIED
     assert bool(found.certified.all())
     assert are_same_images(found.inputs.flatten(1), images)
+
+
+def final_weights_of(images, weight_decay, steps=1500, activation=nn.Tanh):
+    """Train one class per image with weight decay, and keep nothing but the final weights.
+
+    With two classes, the first layer of a network at rest has fewer dimensions than there are images.
+    """
+    model = build(images.shape[1], activation, outputs=len(images)).double()
+    labels = torch.arange(len(images))
+    rule = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=weight_decay)
+    for _ in range(steps):
+        rule.zero_grad()
+        nn.functional.cross_entropy(model(images), labels).backward()
+        rule.step()
+    return exhume.AttackerView(model=model, final=model.state_dict(), input_shape=images.shape[1:], bounds=(0.0, 1.0))
+
+
+@pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU])
+def test_final_weights_alone_reveal_all_images_once_decay_has_removed_the_initial_weights(activation):
+    images = photographs(6, side=20)
+    found = LevelLattice().run(final_weights_of(images, 0.01, activation=activation), device="cpu")
+    assert are_same_images(found.inputs.flatten(1)[found.certified], images)
+
+
+def test_final_weights_that_contain_the_initial_ones_reveal_none():
+    view = final_weights_of(photographs(6, side=20), 1e-4)
+    try:
+        found = LevelLattice().run(view, device="cpu")
+    except Refusal:
+        return
+    assert len(found) == 0
+
+
+def test_final_weights_of_other_inputs_reveal_none():
+    found = LevelLattice().run(final_weights_of(photographs(6, side=20).sqrt(), 0.01), device="cpu")
+    assert len(found) == 0
 
 
 def test_more_images_are_exact_where_another_choice_is_not_ruled_out():

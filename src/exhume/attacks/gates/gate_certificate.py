@@ -187,7 +187,7 @@ class GateCertificate(Attack):
         """
         if is_quick:
             return search.rounds >= int(can_peel(search.problem))
-        is_slow = search.rounds >= 1 and 2 * len(search.found) < search.problem.rank
+        is_slow = search.rounds >= 1 and 2 * len(search.trusted) < search.problem.rank
         return is_slow or search.idle >= search.problem.search.patience
 
     def _look_for_levels(

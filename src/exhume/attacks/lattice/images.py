@@ -17,9 +17,10 @@ from exhume.attacks.lattice.reduction import nearest_combination, reduce_basis, 
 from exhume.attacks.lattice.whole_vectors import LevelSpan
 from exhume.attacks.levels import STEPS
 
-POWERS = (0.5, 0.3, 0.7, 0.85, 1.0)
-"""By which power of the strength of a direction coefficients are weighted, one after another: 0 would measure values,
-and 1 measures coefficients. Images differ in how strongly the evidence shows them, so no single one suits all."""
+POWERS = (0.5, 0.3, 0.0, 0.7, 0.85, 1.0)
+"""By which power of the strength of a direction coefficients are weighted, one after another: 0 measures values, and 1
+measures coefficients. Images differ in how strongly the evidence shows them, so no single one suits all. In networks at
+rest some directions are a thousand times weaker than others, and values alone lead to the images."""
 PREVIEWED = 64
 """Number of values by which most combinations are refuted."""
 NARROWER, SMALL_PART, NEWTON_STEPS = 0.08, 1e-4, 30
