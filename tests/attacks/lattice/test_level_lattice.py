@@ -101,7 +101,7 @@ def test_more_images_are_exact_where_another_choice_is_not_ruled_out():
 
 
 def test_similar_images_are_never_certified_wrongly():
-    for seed in range(4):  # nearly every set has another choice in the range
+    for seed in range(2):  # nearly every set has another choice in the range
         images = photographs(16, side=8, seed=seed)
         found = LevelLattice().run(evidence_of(images, nn.Tanh, "gradient"), device="cpu")
         sure = found.inputs.flatten(1)[found.certified].double()

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 import exhume
+from exhume.attacks.lattice import whole_vectors
 from exhume.attacks.lattice.whole_vectors import (
     NEEDED_CONTRAST,
     contrast,
@@ -49,6 +50,19 @@ def test_much_noise_and_many_inputs_leave_little_contrast():
     assert largest_contrast(few) > largest_contrast(many) > largest_contrast(noisy)
     assert largest_contrast(many) > NEEDED_CONTRAST > largest_contrast(noisy)
     assert contrast(few, torch.arange(5)) == -float("inf")
+
+
+def test_evidence_too_uneven_for_double_precision_shows_no_lattice(monkeypatch):
+    def refuse(*arguments, **settings):
+        raise ValueError("The vectors of a basis must be finite and independent.")
+
+    monkeypatch.setattr(whole_vectors, "reduce_basis", refuse)
+    assert len(find_whole_vectors(span_of(photographs(5))).vectors) == 0
+
+
+def test_more_inputs_than_reduction_can_handle_have_no_contrast(monkeypatch):
+    monkeypatch.setattr(whole_vectors, "MOST_INPUTS", 9)
+    assert largest_contrast(span_of(photographs(10))) == -float("inf")
 
 
 def test_a_tick_may_stop_the_search():

@@ -138,7 +138,6 @@ def _classify(
     if is_strict and not has_decayed(problem):
         widest = problem.certificate.clean * problem.deviations * problem.noise_width(rows)[:, None]
         width = torch.minimum(width, widest)
-    is_zero = (size <= width) & informative
     is_fitted = _is_contradicted(problem, size, width, codes) & is_strict
     if bool(is_fitted.any()):  # an input that its own row refutes does not say where the row should be zero
         codes = codes.clone()
@@ -147,7 +146,8 @@ def _classify(
     is_off, was_on = informative & (before <= 0) & (after <= 0), informative & (before > 0)
     firing = firing_probability(problem, before, after, codes.norm(dim=1))
     firing = torch.where(problem.gated.bool(), firing, 1.0)
-    zeros, band = (size <= width / 2) & is_off, (3 * width).clamp(min=problem.certificate.density_band)
+    is_zero, band = (size <= width / 2) & informative, (3 * width).clamp(min=problem.certificate.density_band)
+    zeros = is_zero & is_off
     small, every = (size > width) & (size <= band) & informative, informative.expand_as(size)
     counted = (zeros, zeros * firing, every, small, is_off, small & is_off, was_on, was_on & is_zero, was_on & small)
     return ClassifiedUnits(
@@ -191,7 +191,7 @@ def _clash_rate(
     """
     late_rate = (every.on_zeros - parts.on_zeros - 1).clamp(min=0) / (every.on - parts.on + 1)
     late_rate = late_rate.masked_fill(is_fitted[:, None], 0.0)  # a fitted input does not say which units were on
-    expected = 1 + 2 * (parts.on_small + 1) * share + late_rate * parts.on
+    expected = 1 + (parts.on_small + 1) * share + late_rate * parts.on
     clash: Tensor = (parts.on_zeros - expected).clamp(min=0) / (parts.on + 1)
     return clash
 
