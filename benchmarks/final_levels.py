@@ -1,7 +1,7 @@
 """Recover 8-bit images from final weights alone (``LevelLattice``), where weight decay removed the initial weights.
 
 The networks are those of Buzaglo et al. (2023): d-W-W-10 with a small first layer, all ten classes, cross-entropy,
-full batches in float64. The attacker holds the final weights and nothing else. Counts exact images of the training set
+full batches. The attacker holds the final weights and nothing else. Counts exact images of the training set
 and of as many held-out images. Prints one row per network and writes ``final_levels.json``.
 
     PYTHONPATH=src python benchmarks/final_levels.py --data-dir DIR --out DIR [--cells mnist-20,mnist-50] [--seeds 0,1]
@@ -35,13 +35,14 @@ def count_exact(images: torch.Tensor, found: torch.Tensor) -> int:
 
 
 def measure(
-    source: str, size: int, seed: int, decay: float, steps: int, width: int, data_dir: str | None
+    source: str, size: int, seed: int, decay: float, steps: int, width: int, precision: str, data_dir: str | None
 ) -> dict[str, Any]:
     """Train one network and attack its final weights."""
     data = exhume.load(source, classes="all", size=size, test=0, seed=seed, data_dir=data_dir)
-    recipe = weight_decay_recipe(loss="ce", weight_decay=decay, width=width, steps=steps)
+    recipe = weight_decay_recipe(loss="ce", weight_decay=decay, width=width, steps=steps) | {"precision": precision}
     view = replace(exhume.train(data, device="cpu", seed=seed, **recipe).view(), initial=None)
     row = {"data": source, "images": size, "units": width, "weight decay": decay, "steps": steps, "seed": seed}
+    row["precision"] = precision
     try:
         found = LevelLattice().run(view, seed=seed, device="cpu")
     except ExhumeError as reason:
@@ -65,13 +66,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--decays", default="0.003")
     parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--width", type=int, default=400)
+    parser.add_argument("--precision", default="float32", help="Precision of the training: float32 or float64.")
     parser.add_argument("--seeds", default="0")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
     lists = (options.cells.split(","), options.decays.split(","), options.seeds.split(","))
     for cell, decay, seed in itertools.product(*lists):
-        settings = (float(decay), options.steps, options.width, options.data_dir)
+        settings = (float(decay), options.steps, options.width, options.precision, options.data_dir)
         rows.append(measure(*CELLS[cell], int(seed), *settings))
         print("| " + " | ".join(str(value) for value in rows[-1].values()) + " |", flush=True)
         summary = {"torch": torch.__version__, "threads": torch.get_num_threads(), "rows": rows}

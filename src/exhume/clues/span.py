@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 
 from exhume.clues.first_layer import read_first_layer
-from exhume.clues.subspace import LARGEST_RANK, InputSubspace, decompose
+from exhume.clues.subspace import LARGEST_RANK, LIKE_NOISE, InputSubspace, decompose, widest_gap
 from exhume.core.errors import Refusal
 from exhume.records import AttackerView
 
@@ -21,8 +21,9 @@ LEAST_VALUES = 8
 def span_of_final_weights(view: AttackerView) -> InputSubspace | None:
     """Find the span of the inputs in the final weights of the first layer; return None where it does not show.
 
-    Counts the singular values above the noise. The widest gap would mislead here: a few directions that all units share
-    stand far above those in which inputs differ.
+    Counts the singular values above the noise. A wide gap would mislead here: a few directions that all units share
+    stand far above those in which inputs differ. But one that ends in rounding counts: once weight decay has removed
+    the initial weights, their noise is that of float32 training, which is not independent and has no sharp edge.
     """
     zeros = {name: torch.zeros_like(weight) for name, weight in view.final.items()}
     try:
@@ -33,4 +34,9 @@ def span_of_final_weights(view: AttackerView) -> InputSubspace | None:
         return None
     parts = decompose(layer.change)
     rank, count = parts.above_noise, len(parts.spectrum)
-    return parts.subspace(rank, layer) if 0 < rank <= LARGEST_RANK * count and count >= LEAST_VALUES else None
+    if rank:
+        rank = widest_gap(parts, LIKE_NOISE) or rank
+    if not 0 < rank <= LARGEST_RANK * count or count < LEAST_VALUES:
+        return None
+    rest = float(parts.spectrum[rank:].square().sum() / (len(parts.left) * parts.right.shape[1])) ** 0.5
+    return replace(parts.subspace(rank, layer), noise=max(parts.noise, rest))

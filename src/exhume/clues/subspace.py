@@ -202,7 +202,7 @@ def measure_rank(layer: FirstLayer) -> InputSubspace | None:
     above, smaller = parts.above_noise, len(parts.spectrum)
     if above == 0 or above >= smaller - max(2, smaller // 50):
         return None
-    rank = _widest_gap(parts, _tolerance(parts.noise, layer))
+    rank = widest_gap(parts, _tolerance(parts.noise, layer))
     if rank is None and _relative_noise(parts.noise, layer) > ROUNDING:
         return None
     return parts.subspace(above if rank is None else rank, layer)
@@ -264,7 +264,7 @@ def decompose(change: Float[Tensor, "value unit"], least_noise: float = 0.0) -> 
     return Decomposition(left=left, spectrum=spectrum, right=right, values=values, units=units, noise=noise)
 
 
-def _widest_gap(parts: Decomposition, tolerance: float) -> int | None:
+def widest_gap(parts: Decomposition, tolerance: float) -> int | None:
     """Return the rank at the widest gap that ends in the noise; None without one.
 
     A gap between two signals tells nothing about their number: a few directions that all inputs share stand out too. So

@@ -57,25 +57,26 @@ def test_all_images_are_certified_whatever_the_activation(activation, kind):
     assert are_same_images(found.inputs.flatten(1), images)
 
 
-def final_weights_of(images, weight_decay, steps=1500, activation=nn.Tanh):
+def final_weights_of(images, weight_decay, steps=1500, activation=nn.Tanh, dtype=torch.float32):
     """Train one class per image with weight decay, and keep nothing but the final weights.
 
     With two classes, the first layer of a network at rest has fewer dimensions than there are images.
     """
-    model = build(images.shape[1], activation, outputs=len(images)).double()
+    model = build(images.shape[1], activation, outputs=len(images)).to(dtype)
     labels = torch.arange(len(images))
     rule = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=weight_decay)
     for _ in range(steps):
         rule.zero_grad()
-        nn.functional.cross_entropy(model(images), labels).backward()
+        nn.functional.cross_entropy(model(images.to(dtype)), labels).backward()
         rule.step()
     return exhume.AttackerView(model=model, final=model.state_dict(), input_shape=images.shape[1:], bounds=(0.0, 1.0))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU])
-def test_final_weights_alone_reveal_all_images_once_decay_has_removed_the_initial_weights(activation):
+def test_final_weights_alone_reveal_all_images_once_decay_has_removed_the_initial_weights(activation, dtype):
     images = photographs(6, side=20)
-    found = LevelLattice().run(final_weights_of(images, 0.01, activation=activation), device="cpu")
+    found = LevelLattice().run(final_weights_of(images, 0.01, activation=activation, dtype=dtype), device="cpu")
     assert are_same_images(found.inputs.flatten(1)[found.certified], images)
 
 
