@@ -33,9 +33,9 @@ inputs after Adam; these take one to five minutes."""
 QUICK_CONTRAST = 0.045
 """The same without blocks, within seconds. The vectors that are then left fall by 0.043 in logarithm per dimension. The
 lattice was found at 0.045 and more in eleven networks with 40 to 56 inputs, and not at 0.036 and 0.037."""
-MOST_INPUTS = 150
+MOST_INPUTS = 130
 """Number of inputs beyond which the lattice is not looked for: with the noise of float32, 128 and 160 images have a
-contrast of 0.030 and 0.022 in one gradient, and reduction takes longer than the cube of their number."""
+contrast of 0.030 and 0.022 in one gradient."""
 NEARLY = 0.8
 """Fraction of the largest contrast from which on blocks are reduced."""
 SWEEPS = 16
@@ -48,6 +48,8 @@ that of an input whose coefficients are usual: inputs are shorter, and similar t
 NUMBERS_OF_VALUES = (2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 """Numbers of values per input among which the one with the largest contrast is used at most. More values add equations,
 and reduction loses by its dimension: 2.5 to 3 are best where noise is far below a level, more where it is not."""
+MOST_VALUES = 400
+"""Largest number of values that are used: reduction in more dimensions takes hours."""
 SPARE_VALUES = 8
 """Number of values beyond that, which matters for few inputs."""
 VALUES_AT_ONCE = 6
@@ -212,7 +214,7 @@ def _choose_values(span: LevelSpan) -> Int[Tensor, " value"]:
     Values that are the same in all inputs determine nothing and come last.
     """
     left, chosen = span.axes[0], [len(span.vectors) - 1]
-    most = int(NUMBERS_OF_VALUES[-1] * span.rank) + SPARE_VALUES
+    most = min(int(NUMBERS_OF_VALUES[-1] * span.rank) + SPARE_VALUES, MOST_VALUES)
     others = torch.arange(len(left) - 1)
     while len(chosen) < most and len(others):
         pivots = scipy.linalg.qr(left[others].T.numpy(), mode="r", pivoting=True)[1][: span.rank]
