@@ -211,7 +211,7 @@ class CoordinateBounds:
             )
             if solved.status == INFEASIBLE:
                 return None
-            if solved.x is None and len(self.used) == len(self.values):
+            if solved.x is None and (is_whole or len(self.used) == len(self.values)):
                 return np.zeros(0)
             found = None if solved.x is None else (np.round(solved.x) if is_whole else solved.x)
             every = np.full(len(self.values), np.inf) if found is None else self.values @ found
