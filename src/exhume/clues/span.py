@@ -21,9 +21,9 @@ LEAST_VALUES = 8
 def span_of_final_weights(view: AttackerView) -> InputSubspace | None:
     """Find the span of the inputs in the final weights of the first layer; return None where it does not show.
 
-    Counts the singular values above the noise. A wide gap would mislead here: a few directions that all units share
-    stand far above those in which inputs differ. But one that ends in rounding counts: once weight decay has removed
-    the initial weights, their noise is that of float32 training, which is not independent and has no sharp edge.
+    Count the singular values above the noise. A gap above the noise is ignored, since a few directions that all units
+    share stand out. A gap whose lower end is noise or float32 rounding takes precedence, because rounding noise has no
+    sharp edge.
     """
     zeros = {name: torch.zeros_like(weight) for name, weight in view.final.items()}
     try:

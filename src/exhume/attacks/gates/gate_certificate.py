@@ -187,8 +187,8 @@ class GateCertificate(Attack):
         """
         if is_quick:
             return search.rounds >= int(can_peel(search.problem))
-        is_slow = search.rounds >= 1 and 2 * len(search.trusted) < search.problem.rank
-        return is_slow or search.idle >= search.problem.search.patience
+        finds_few = search.rounds >= 1 and 2 * len(search.trusted) < search.problem.rank
+        return finds_few or search.idle >= search.problem.search.patience
 
     def _look_for_levels(
         self, view: AttackerView, subspace: InputSubspace, problem: RowProblem, search: RowSearch, context: RunContext

@@ -118,13 +118,16 @@ def recover_images(
     whole = find_whole_vectors(span, lambda done, total: context.report("find the lattice", done, total))
     if len(whole.vectors) == 0:
         return _nothing(view, "The span of the inputs contains no vectors of whole numbers: no 8-bit images.")
-    found = find_images(
-        whole.vectors,
-        span,
-        context.generator,
-        rules.rounds,
-        lambda done: context.report("find images", done, len(whole.vectors)),
-    )
+    try:
+        found = find_images(
+            whole.vectors,
+            span,
+            context.generator,
+            rules.rounds,
+            lambda done: context.report("find images", done, len(whole.vectors)),
+        )
+    except ValueError:
+        return _nothing(view, "The evidence shows the inputs too unevenly to find images among whole numbers.")
     log_p = log_p_images(found.images, span, whole)
     is_sure = log_p < math.log(rules.error_rate)
     assert view.bounds is not None

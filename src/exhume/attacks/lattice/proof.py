@@ -37,6 +37,8 @@ INFEASIBLE = 2
 """The status of a program without a solution."""
 SLACK = 1e-6
 """Tolerance of linear programs."""
+MARGIN = 1e-3
+"""Distance from -1 from which on a coordinate counts as above it: other choices lie at -1 exactly."""
 SAME_DIRECTION = 1e-3
 """Largest difference of the directions of two values that have one ratio in all inputs."""
 
@@ -76,10 +78,10 @@ def _telling_values(span: LevelSpan, whole: WholeVectors) -> Int[Tensor, " value
 def are_only_choice(found: FoundImages, rank: int, tick: Callable[[], None] = lambda: None) -> Bool[Tensor, " image"]:
     """Return which images are inputs, if all inputs are vectors of the lattice in the range.
 
-    The coordinates of an input add up to 1 over all images, where none of the rest takes part. The inputs span the
-    lattice, so one of them has a coordinate of image ``k`` that is not 0; it is 1 or more unless -1 is possible. If,
-    with this coordinate at least 1, all coordinates of other images are above -1 and all of the rest between -1 and 1,
-    then these are 0, and the input is image ``k``.
+    The coordinates of an input add up to 1 over all images, where none of the rest takes part. The inputs span the same
+    space as the lattice, so one of them has a coordinate of image ``k`` that is not 0; it is 1 or more unless -1 is
+    possible. If, with this coordinate at least 1, all coordinates of other images are above -1 and all of the rest
+    between -1 and 1, then these are 0, and the input is image ``k``.
 
     Args:
         found: images and the rest of a basis.
@@ -174,14 +176,15 @@ class CoordinateBounds:
         if given is not None:
             sides[given, 0] = max(1, sides[given, 0])
         solved = self._solve(goal, sides, is_whole=False)
-        if solved is None:  # no vector in the range is like this
-            return True
-        least = float(goal @ solved) if len(solved) else -np.inf
-        if is_kept and np.isfinite(least):
-            self._keep(place, sign, least=math.ceil(least - SLACK))
-        return least > SLACK - 1
+        if solved is None or len(solved) == 0:  # some image is always in the range, so that the solver failed
+            return False
+        least = float(goal @ solved)
+        if is_kept:  # other images have 0 there
+            self._keep(place, sign, least=min(0, math.ceil(least - MARGIN)))
+        return least > MARGIN - 1
 
     def _keep(self, place: int, sign: int, *, least: int) -> None:
+        """Narrow what is known about a coordinate, times a sign."""
         side = 0 if sign > 0 else 1
         self.sides[place, side] = sign * max(sign * self.sides[place, side], least)
 
@@ -209,7 +212,7 @@ class CoordinateBounds:
                 integrality=np.full(len(goal), int(is_whole)),
                 options={"node_limit": MOST_NODES} if is_whole else {},
             )
-            if solved.status == INFEASIBLE:
+            if solved.status == INFEASIBLE and "infeasible" in solved.message.lower():  # not a model that was refused
                 return None
             if solved.x is None and (is_whole or len(self.used) == len(self.values)):
                 return np.zeros(0)

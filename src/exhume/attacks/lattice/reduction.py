@@ -21,6 +21,8 @@ BITS = 28
 multiply the rounding: with 12 bits, some vectors came out six times longer than the shortest basis has them."""
 DEPENDENT = 1e-14
 """Ratio of the extents of a basis in its own directions below which its vectors are dependent, up to rounding."""
+LARGEST_WHOLE = 2.0**50
+"""Whole numbers below this, and their sums, are exact in double precision."""
 WINDOW = 64
 """Number of vectors that are reduced at once; the next window begins at half of it."""
 BLOCK = 24
@@ -76,7 +78,9 @@ def reduce_basis(
     _shorten(vectors, combined)
     _sweep(vectors, combined, _lll, MOST_SWEEPS, is_enough)
     if blocks and not is_enough(combined):
-        _sweep(vectors, combined, _reduce_blocks, sweeps or MOST_SWEEPS, is_enough)
+        _sweep(vectors, combined, _reduce_blocks, MOST_SWEEPS if sweeps is None else sweeps, is_enough)
+    if not float(combined.abs().max()) < LARGEST_WHOLE:
+        raise ValueError("The vectors of a basis are too uneven to be combined with whole numbers exactly.")
     return combined
 
 

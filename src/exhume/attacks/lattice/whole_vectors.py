@@ -29,10 +29,11 @@ LEAST_NOISE = 1e-6
 """Least noise that is reckoned with; less of it helps no further."""
 NEEDED_CONTRAST = 0.03
 """Least :func:`contrast` with which the lattice is looked for, by blocks. It was found at 0.033 and 0.037, with 100
-inputs after Adam; these take one to five minutes."""
+inputs after Adam; these take one to six minutes."""
 QUICK_CONTRAST = 0.045
-"""The same without blocks, within seconds. The vectors that are then left fall by 0.043 in logarithm per dimension. The
-lattice was found at 0.045 and more in eleven networks with 40 to 56 inputs, and not at 0.036 and 0.037."""
+"""Least contrast at which LLL alone finds the lattice, within seconds. The vectors that it leaves fall by 0.043 in
+logarithm per dimension. The lattice was found at 0.045 and more in eleven networks with 40 to 56 inputs, and not at
+0.036 and 0.037."""
 MOST_INPUTS = 130
 """Number of inputs beyond which the lattice is not looked for: with the noise of float32, 128 and 160 images have a
 contrast of 0.030 and 0.022 in one gradient."""
@@ -41,7 +42,8 @@ NEARLY = 0.8
 SWEEPS = 16
 """Number of sweeps through all blocks before more values are used."""
 AMPLE_CONTRAST = 0.065
-"""The same at which reduction shows some vector of the lattice if there are any: inputs may not be 8-bit images."""
+"""Contrast from which on reduction shows some vector of the lattice if there are any; where it shows none, inputs are
+no 8-bit images."""
 USUAL_SIDE = -1.4
 """Logarithm of the side of the lattice's cell, as :func:`~exhume.attacks.lattice.reduction.volume` measures it, beyond
 that of an input whose coefficients are usual: inputs are shorter, and similar to each other."""
