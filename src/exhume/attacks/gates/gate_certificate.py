@@ -186,7 +186,7 @@ class GateCertificate(Attack):
         first, unless the first round finds less than half of them.
         """
         if is_quick:
-            return search.rounds >= int(can_peel(search.problem))
+            return search.rounds == int(can_peel(search.problem))
         finds_few = search.rounds >= 1 and 2 * len(search.trusted) < search.problem.rank
         return finds_few or search.idle >= search.problem.search.patience
 

@@ -118,11 +118,13 @@ def recover_images(
     whole = find_whole_vectors(span, lambda done, total: context.report("find the lattice", done, total))
     if len(whole.vectors) == 0:
         return _nothing(view, "The span of the inputs contains no vectors of whole numbers: no 8-bit images.")
+    # Its own source of chance: a search that calls this twice, after an interruption, goes on as if it had not.
+    generator = torch.Generator().manual_seed(context.generator.initial_seed())
     try:
         found = find_images(
             whole.vectors,
             span,
-            context.generator,
+            generator,
             rules.rounds,
             lambda done: context.report("find images", done, len(whole.vectors)),
         )
@@ -151,7 +153,7 @@ def recover_images(
         is_certified=is_sure & is_only & ~is_flat,
         doubts=[doubt.value for doubt in doubts],
         is_complete=len(found.images) == span.rank and bool(is_sure.all()),
-        has_rivals=has_rivals(found, context.generator),
+        has_rivals=has_rivals(found, generator),
         reason=""
         if len(found.images)
         else "No vector of whole numbers lies in the range of the inputs; check the bounds.",
