@@ -74,6 +74,12 @@ def smooth(runs: int, ranges: dict[str, tuple[float, float]], *weights: float) -
     return tuple(Variant(f"smooth {one:g}", runs, 3000, WIDE | {"smoothness": one}, ranges) for one in weights)
 
 
+def coloured(runs: int, ranges: dict[str, tuple[float, float]], *weights: float) -> tuple[Variant, ...]:
+    """Return variants in which neighbouring colour channels differ as little as neighbouring pixels."""
+    settings = WIDE | {"colour": 1.0}
+    return tuple(Variant(f"colour {one:g}", runs, 3000, settings | {"smoothness": one}, ranges) for one in weights)
+
+
 ONE_EACH = {"smoothness": 1.0}
 CASES: dict[str, tuple[str, float, tuple[Variant, ...]]] = {
     "binary": (
@@ -81,6 +87,7 @@ CASES: dict[str, tuple[str, float, tuple[Variant, ...]]] = {
         0.0,
         (
             *smooth(32, SOFT, 1.0, 0.0, 0.3, 3.0, 10.0, 0.1),
+            *coloured(32, SOFT, 1.0, 0.3, 3.0),
             Variant("one each", 32, 3000, ONE_EACH, SOFT),
             Variant("all ranges", 128, settings=WIDE),
         ),
@@ -90,12 +97,29 @@ CASES: dict[str, tuple[str, float, tuple[Variant, ...]]] = {
         5e-4,
         (
             *smooth(24, SHARP, 1.0, 0.0, 0.3, 3.0, 0.1),
+            *coloured(24, SHARP, 1.0, 0.3, 3.0),
             Variant("one each", 24, 3000, ONE_EACH, SHARP),
             Variant("all ranges", 128, settings=WIDE),
         ),
     ),
-    "ten": ("all", 0.0, (*smooth(24, SOFT, 1.0, 0.0, 0.3, 3.0), Variant("all ranges", 128, settings=WIDE))),
-    "ten-decay": ("all", 5e-4, (*smooth(24, SHARP, 1.0, 0.0, 0.3, 3.0), Variant("all ranges", 128, settings=WIDE))),
+    "ten": (
+        "all",
+        0.0,
+        (
+            *smooth(24, SOFT, 1.0, 0.0, 0.3, 3.0),
+            *coloured(24, SOFT, 1.0, 0.3, 3.0),
+            Variant("all ranges", 128, settings=WIDE),
+        ),
+    ),
+    "ten-decay": (
+        "all",
+        5e-4,
+        (
+            *smooth(24, SHARP, 1.0, 0.0, 0.3, 3.0),
+            *coloured(24, SHARP, 1.0, 0.3, 3.0),
+            Variant("all ranges", 128, settings=WIDE),
+        ),
+    ),
 }
 
 

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from exhume.inversion.feature_span import FeatureSpan
 from exhume.inversion.gauss_newton import InputBox, Trunk
 
 PROBES_AT_ONCE = 64
@@ -86,11 +87,23 @@ def jacobian(trunk: Trunk, one: Float[Tensor, "..."], footprints: Footprints) ->
     return scipy.sparse.csc_matrix((entries, footprints.features.numpy(), ends), shape=shape)
 
 
-class DirectSteps:
-    """Damped Gauss–Newton steps by a Cholesky decomposition of ``JᵀJ``, for inputs of some thousand values."""
+def normal_matrix(matrix: scipy.sparse.csc_matrix, span: FeatureSpan | None = None) -> np.ndarray:
+    """Return ``JᵀJ``; with a span, that of the part of the Jacobian outside it."""
+    gram: np.ndarray = (matrix.T @ matrix).toarray()
+    if span is not None:
+        inside = matrix.T @ span.basis[: matrix.shape[0]].cpu().numpy()
+        gram -= inside @ inside.T
+    return gram
 
-    def __init__(self, trunk: Trunk, footprints: Footprints) -> None:
-        self.trunk, self.footprints = trunk, footprints
+
+class DirectSteps:
+    """Damped Gauss–Newton steps by a Cholesky decomposition of ``JᵀJ``, for inputs of some thousand values.
+
+    With a span, only the part of the features outside it is to vanish, and the features asked for are not used.
+    """
+
+    def __init__(self, trunk: Trunk, footprints: Footprints, span: FeatureSpan | None = None) -> None:
+        self.trunk, self.footprints, self.span = trunk, footprints, span
 
     def __call__(
         self,
@@ -101,11 +114,12 @@ class DirectSteps:
     ) -> Float[Tensor, "example ..."]:
         """Return one step per example."""
         with torch.no_grad():
-            residuals = (self.trunk(inputs) - features).cpu().numpy()
+            values = self.trunk(inputs)
+            residuals = values - features if self.span is None else self.span.outside(values)[:, : values.shape[1]]
         return torch.stack(
             [
                 self._step(one, residual, float(scale), box)
-                for one, residual, scale in zip(inputs, residuals, damping, strict=True)
+                for one, residual, scale in zip(inputs, residuals.cpu().numpy(), damping, strict=True)
             ]
         )
 
@@ -115,7 +129,7 @@ class DirectSteps:
         gradient = matrix.T @ residual
         held = box.is_held(one[None], torch.from_numpy(gradient).to(one).reshape(one[None].shape))
         free = np.flatnonzero(~held.flatten().cpu().numpy())
-        gram = (matrix.T @ matrix).toarray()[np.ix_(free, free)]
+        gram = normal_matrix(matrix, self.span)[np.ix_(free, free)]
         step = np.zeros_like(gradient)
         # The damping is relative to the largest entry, so that rounding does not make the matrix indefinite.
         size = max(float(np.diagonal(gram).max(initial=0.0)), np.finfo(float).tiny)
@@ -138,18 +152,23 @@ class Conditioning:
 
 
 def examine(
-    matrix: scipy.sparse.csc_matrix, noise: float, span: Float[Tensor, " value"], precision: float
+    matrix: scipy.sparse.csc_matrix,
+    noise: float,
+    width: Float[Tensor, " value"],
+    precision: float,
+    span: FeatureSpan | None = None,
 ) -> Conditioning:
     """Examine a Jacobian for features with independent errors of standard deviation ``noise``.
 
     Args:
         matrix: the Jacobian, one row per feature.
         noise: standard deviation of the error of a feature.
-        span: the range of each input value.
+        width: the width of the range of each input value.
         precision: the largest acceptable standard deviation of a value, relative to its range.
+        span: where features are known only to lie in this span; None: where all of them are known.
     """
-    scale = span.double().numpy()
-    gram = (matrix.T @ matrix).toarray() * scale[:, None] * scale
+    scale = width.double().numpy()
+    gram = normal_matrix(matrix, span) * scale[:, None] * scale
     equations = int((abs(matrix).max(axis=1).toarray()[:, 0] > 0).sum())
     try:
         factor = scipy.linalg.cho_factor(gram, lower=True)

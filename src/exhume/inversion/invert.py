@@ -4,15 +4,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import torch
-from jaxtyping import Float
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from exhume.core.run_context import RunContext
-from exhume.core.settings import settings
+from exhume.core.run_context import OutOfTime, RunContext
 from exhume.inversion.conditioning import DirectSteps, examine, find_footprints, jacobian
+from exhume.inversion.feature_span import FeatureSpan
 from exhume.inversion.gauss_newton import InputBox, MatrixFreeSteps, Trunk
-from exhume.inversion.search import InverseSearch, SearchRules, locate_by_probes
+from exhume.inversion.isolation import isolate
+from exhume.inversion.rules import InversionRules
+from exhume.inversion.search import InverseSearch, locate_by_probes
 
 
 class Preimage(StrEnum):
@@ -26,32 +27,6 @@ class Preimage(StrEnum):
     """An input reproduces the features; it has too many values to examine the Jacobian."""
     NOT_REACHED = "not reached"
     """No input was found that reproduces the features."""
-
-
-@settings
-class InversionRules:
-    """When features are reproduced, and when they determine their input."""
-
-    reproduced: PositiveFloat = 1e-4
-    """Largest relative residual of an input that reproduces its features. Local minima leave 10⁻³ and more on the
-    trunks measured, true inputs 10⁻⁷ (exact features) to 2·10⁻⁵ (features read off a float32 gradient)."""
-    rounding: PositiveFloat = 2e-7
-    """Standard deviation of the rounding of a feature in float32, relative to the root mean square of features."""
-    noise_tail: PositiveFloat = 5.5
-    """Largest deviation among the values of an input, in standard deviations."""
-    precision: PositiveFloat = 0.02
-    """Largest error of a value of a determined input, relative to its range; about five grey levels of 256."""
-    spare_equations: NonNegativeInt = 16
-    """Number of features that must agree beyond as many as the input has values. A wrong input meets each of them to
-    one part in a thousand with a probability of about 10⁻³, so 16 of them by chance with 10⁻⁴⁸."""
-    shift: PositiveFloat = 1e-5
-    """Distance from the solution, relative to the range, at which the Jacobian is examined. Where max pooling has ties
-    (a flat background), the solution itself shows the same branch in all windows."""
-    iterations: PositiveInt = 120
-    """Conjugate-gradient iterations per Gauss–Newton step, for inputs that are too large for a Gram matrix."""
-    largest_input: PositiveInt = 8192
-    """Number of values of an input up to which the Jacobian is examined: its Gram matrix takes half a gigabyte."""
-    search: SearchRules = SearchRules()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +44,8 @@ class Inversion:
     """Number of directions in which an input may move without a visible change of its features; -1 where unknown."""
     spread: Float[Tensor, "example ..."]
     """Standard deviation of each value over the inputs that have the features; NaN where unknown."""
+    is_isolated: Bool[Tensor, " example"]
+    """Which inputs the span of all features proves (:mod:`exhume.inversion.isolation`), whatever their own features."""
 
 
 def invert(
@@ -78,6 +55,8 @@ def invert(
     context: RunContext,
     *,
     errors: Float[Tensor, " example"] | None = None,
+    span: FeatureSpan | None = None,
+    to_isolate: Bool[Tensor, " example"] | None = None,
     rules: InversionRules | None = None,
 ) -> Inversion:
     """Find the inputs that ``trunk`` maps to ``features``.
@@ -88,6 +67,8 @@ def invert(
         box: the range of inputs, in the shape of one input.
         context: randomness, progress and deadline.
         errors: bound on the error of the values of each row of features; None: rounding alone.
+        span: a span that contains the features of all inputs; None: unknown.
+        to_isolate: for which rows a proof by this span is tried; None: for all.
         rules: the thresholds; None: the defaults.
     """
     rules = rules or InversionRules()
@@ -115,7 +96,30 @@ def invert(
     outcomes = [Preimage.NOT_REACHED] * count
     free, limits = [-1] * count, torch.full((count,), torch.inf).to(wanted)
     spread = torch.full_like(search.inputs, torch.nan)
-    span = torch.where((box.highest - box.lowest).isfinite(), box.highest - box.lowest, 1.0).double()
+    width = torch.where((box.highest - box.lowest).isfinite(), box.highest - box.lowest, 1.0).double()
+    is_isolated = torch.zeros(count, dtype=torch.bool)
+    has_span = span is not None and footprints is not None
+    to_do = torch.full((count,), has_span) if to_isolate is None else to_isolate.cpu() & has_span
+
+    def try_to_isolate(index: int) -> None:
+        if not bool(to_do[index]):
+            return
+        assert span is not None
+        assert footprints is not None
+        to_do[index] = False
+        found = isolate(
+            trunk,
+            span,
+            search.inputs[index],
+            wanted,
+            _double(box),
+            footprints,
+            rules,
+            lambda: context.report("invert", int((~to_do).sum()), count, "proof"),
+        )
+        if found is not None:
+            is_isolated[index], outcomes[index] = True, Preimage.DETERMINED
+            search.inputs[index], limits[index] = found.inputs, found.error
 
     def examine_solved(solved: Tensor) -> None:
         """Examine each input as soon as it is found, so that a deadline costs only those that come later."""
@@ -125,18 +129,31 @@ def invert(
                 continue
             one = search.inputs[index]
             noise = _feature_noise(search, wanted, bound, index, rules)
-            shift = torch.randn(one.shape, generator=search.generator).to(one) * span * rules.shift
+            shift = torch.randn(one.shape, generator=search.generator).to(one) * width * rules.shift
             matrix = jacobian(trunk, _double(box).clamp((one + shift)[None])[0], footprints)
-            found = examine(matrix, noise, span.flatten().cpu(), rules.precision / rules.noise_tail)
+            found = examine(matrix, noise, width.flatten().cpu(), rules.precision / rules.noise_tail)
             free[index], spread[index] = found.free, found.spread.to(one).reshape(one.shape)
             is_determined = found.free == 0 and found.equations >= one.numel() + rules.spare_equations
             outcomes[index] = Preimage.DETERMINED if is_determined else Preimage.SEVERAL
             if is_determined:
                 limits[index] = rules.noise_tail * float(found.spread.max())
+            try_to_isolate(index)
 
     search.run(context, examine_solved)
+    try:
+        for index in range(count):
+            try_to_isolate(index)
+    except OutOfTime as stop:
+        if not stop.wraps_up:
+            raise
     return Inversion(
-        inputs=search.inputs, outcomes=outcomes, residuals=search.residuals, errors=limits, free=free, spread=spread
+        inputs=search.inputs,
+        outcomes=outcomes,
+        residuals=search.residuals,
+        errors=limits,
+        free=free,
+        spread=spread,
+        is_isolated=is_isolated,
     )
 
 

@@ -38,6 +38,9 @@ class SearchRules:
     """Largest number of descents. With max pooling most images need two to fifteen."""
     patience: PositiveInt = 8
     """Number of descents that improve no image after which the search stops."""
+    hopeless: PositiveFloat = 0.5
+    """Relative residual of the first descent from which no input has the features; wrong combinations of features leave
+    0.9 and more."""
     temperature: NonNegativeFloat = 0.5
     """First temperature of the first descent, in standard deviations of what enters an activation."""
     reheated: NonNegativeFloat = 0.1
@@ -89,7 +92,8 @@ class InverseSearch:
         """
         idle = 0
         for descent in range(self.rules.descents):
-            todo = (self.residuals > self.tolerance).nonzero()[:, 0]
+            is_hopeless = (self.residuals > self.rules.hopeless) & (descent > 0)
+            todo = ((self.residuals > self.tolerance) & ~is_hopeless).nonzero()[:, 0]
             if len(todo) == 0 or idle >= self.rules.patience:
                 return
             before = self.residuals.clone()

@@ -1,14 +1,19 @@
 """From the features that a layer of a network read back to the inputs of the network."""
 
-from dataclasses import replace
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from exhume.core.run_context import RunContext
 from exhume.core.text import count_noun
+from exhume.inversion.feature_span import FeatureSpan
 from exhume.inversion.gauss_newton import InputBox, Trunk
-from exhume.inversion.invert import InversionRules, Preimage, invert
+from exhume.inversion.invert import Inversion, Preimage, invert
+from exhume.inversion.rules import InversionRules
 from exhume.inversion.search import SearchRules
 from exhume.models.lower_layers import LowerLayers
 from exhume.records import AttackerView, Outcome, Reconstruction, Weights
@@ -19,6 +24,18 @@ UNDETERMINED = "its features do not determine the input, or no input was found t
 """Why an input with certified features has no certificate."""
 OTHER_PASS = "its features may belong to its batch alone, because layers below compute something else in training"
 """Why features above a normalisation by batches have no certificate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanProof:
+    """How inputs are proven by the span of all features, whatever their own features (:mod:`.isolation`)."""
+
+    span: FeatureSpan
+    log_p: Callable[[Float[Tensor, "input feature"]], Float[Tensor, " input"]]
+    """Bounds the log probability that inputs with these features were not trained on; those that are proven already
+    come first."""
+    error_rate: float
+    """The probability, over all inputs, of certifying anything that was not trained on."""
 
 
 def trunk_of(view: AttackerView, layer: str, weights: Weights) -> Trunk:
@@ -52,11 +69,13 @@ def invert_features(
     descents: int,
     as_released: bool,
     unknown_error: float = 1e-2,
+    proof: SpanProof | None = None,
 ) -> Reconstruction:
     """Turn a reconstruction of features into one of inputs, unless the features say more.
 
-    An input is certified if its features are and they determine it. Where no input is determined, certified features
-    stay, and stay certified if the layers below computed them ``as_released``.
+    An input is certified if its features are and they determine it, or by the span of all features (``proof``). Where
+    no input is determined, certified features stay, and stay certified if the layers below computed them
+    ``as_released``.
     ``found.diagnostics`` must hold ``error_bounds``, ``doubts`` and ``training_size_estimate``. Where an error is
     unknown, the search takes it to be ``unknown_error`` of the size of the features, which certifies nothing.
     """
@@ -68,16 +87,31 @@ def invert_features(
     errors = torch.where(bounds.isfinite(), bounds.to(sizes), unknown_error * sizes)
     rules = InversionRules(search=SearchRules(descents=descents))
     trunk = trunk_of(view, layer, weights)
-    inverse = invert(trunk, features.to(view.device), _box(view), context, errors=errors.to(view.device), rules=rules)
+    inverse = invert(
+        trunk,
+        features.to(view.device),
+        _box(view),
+        context,
+        errors=errors.to(view.device),
+        span=None if proof is None else proof.span,
+        to_isolate=~found.certified,
+        rules=rules,
+    )
     is_determined = torch.tensor([outcome == Preimage.DETERMINED for outcome in inverse.outcomes])
     is_sure = is_determined | as_released
     known, doubts = found.certified & is_sure, _add_doubt(found.diagnostics["doubts"], is_sure, OTHER_PASS)
+    if proof is not None:
+        log_p = _log_p_isolated(trunk, inverse, known & is_determined, proof, rules.precision)
+        is_proven = log_p < math.log(proof.error_rate)
+        found, known = _with_proofs(found, is_proven, log_p), known | is_proven
+        doubts = ["" if proven else doubt for doubt, proven in zip(doubts, is_proven.tolist(), strict=True)]
     about = {
         "certified_features": int(known.sum()),
         "feature_error_bounds": found.diagnostics["error_bounds"],
         "preimages": [outcome.value for outcome in inverse.outcomes],
         "free_directions": inverse.free,
         "feature_residuals": inverse.residuals.tolist(),
+        "isolated": int(inverse.is_isolated.sum()),
     }
     total = int(found.diagnostics["training_size_estimate"])
     is_reached = any(outcome != Preimage.NOT_REACHED for outcome in inverse.outcomes)
@@ -106,6 +140,38 @@ def invert_features(
         message=f"{count} of {count_noun(total, 'training input')} {'is' if count == 1 else 'are'} certified, "
         f"through the features of layer {layer!r}, of which {features_count} are certified.",
         diagnostics={**found.diagnostics, **about, "doubts": doubts, "error_bounds": limits},
+    )
+
+
+def _log_p_isolated(
+    trunk: Trunk, inverse: Inversion, is_known: Bool[Tensor, " example"], proof: SpanProof, precision: float
+) -> Float[Tensor, " example"]:
+    """Bound the log probability that isolated inputs were not trained on; 0 for others, and for what is known."""
+    order = torch.cat([is_known.nonzero()[:, 0], (inverse.is_isolated & ~is_known).nonzero()[:, 0]])
+    log_p = torch.zeros(len(is_known), dtype=torch.float64)
+    kept: list[int] = []
+    for place in order.tolist():
+        others = inverse.inputs[kept].flatten(1)
+        distances = (others - inverse.inputs[place].flatten()).abs().amax(dim=1)
+        if not bool((distances < precision).any()):  # two ways to the same input prove it once
+            kept.append(place)
+    if not kept:
+        return log_p
+    with torch.no_grad():
+        bounds = proof.log_p(trunk(inverse.inputs[kept]))
+    log_p[kept] = (bounds.cpu() + math.log(len(is_known))).clamp(max=0.0)
+    return torch.where(is_known, 0.0, log_p)
+
+
+def _with_proofs(
+    found: Reconstruction, is_proven: Bool[Tensor, " example"], log_p: Float[Tensor, " example"]
+) -> Reconstruction:
+    """Return a reconstruction with the p-values and the confidence of inputs that the span proves."""
+    p_values = torch.ones(len(found)).double() if found.p_values is None else found.p_values
+    return replace(
+        found,
+        confidence=torch.where(is_proven, 1.0, found.confidence),
+        p_values=torch.where(is_proven, log_p.exp().to(p_values), p_values),
     )
 
 

@@ -176,7 +176,7 @@ def may_leave_traces(
     is_nonzero = problem.normalise(rows).abs() > zero_width(problem, rows)
     is_unlikely = units.is_off & (units.firing < rules.unlikely)
     strange = (is_unlikely & is_nonzero).to(rows)
-    expected = units.firing * is_unlikely
+    expected = (units.firing * is_unlikely).to(rows)
     if has_decayed(problem):
         tail = poisson.sf(strange.sum(dim=1).cpu().numpy() - 1, expected.sum(dim=1).cpu().numpy())
         has_many = tail < rules.unlikely

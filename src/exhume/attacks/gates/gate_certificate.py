@@ -16,7 +16,7 @@ from exhume.attacks.gates.compression import compress_values
 from exhume.attacks.gates.explaining import explanations
 from exhume.attacks.gates.features import doubt_features, in_units_of_features
 from exhume.attacks.gates.input_range import fit_scale, is_inside_range, range_ends
-from exhume.attacks.gates.known_inputs import Choice, are_trained_on
+from exhume.attacks.gates.known_inputs import Choice, are_trained_on, log_p_own_rows
 from exhume.attacks.gates.mixing import has_decayed
 from exhume.attacks.gates.peeling import can_peel
 from exhume.attacks.gates.precision import fit_families
@@ -43,7 +43,8 @@ from exhume.core.json_values import to_json_value
 from exhume.core.run_context import STOPS, OutOfTime, RunContext
 from exhume.core.settings import settings
 from exhume.core.text import count_noun
-from exhume.inversion.through_trunk import invert_features
+from exhume.inversion.feature_span import FeatureSpan
+from exhume.inversion.through_trunk import SpanProof, invert_features
 from exhume.models.passes import is_same_in_training
 from exhume.records import AttackerView, Outcome, Reconstruction
 
@@ -160,6 +161,13 @@ class GateCertificate(Attack):
             # These are on levels by construction, which proves nothing.
             return add_candidates(found, _unknown(on_levels, found, problem.certificate.precision), ON_LEVELS)
         guess = 1e-3 if problem.gates_are_exact else 1e-2
+        proof = None
+        if subspace.layer.inputs_stood_still:
+            proof = SpanProof(
+                span=FeatureSpan(basis=subspace.basis, strengths=subspace.strengths, noise=subspace.noise),
+                log_p=lambda features: log_p_own_rows(problem, _encode(problem, features)),
+                error_rate=self.error_rate / 2,
+            )
         return invert_features(
             view,
             subspace.layer.name,
@@ -169,6 +177,7 @@ class GateCertificate(Attack):
             descents=self.descents,
             as_released=computes_as_released(view, subspace.layer.name, evidence),
             unknown_error=guess,
+            proof=proof,
         )
 
     def _contrast(self, view: AttackerView, subspace: InputSubspace) -> float:
@@ -259,8 +268,14 @@ def _unknown(inputs: Float[Tensor, "input ..."], found: Reconstruction, precisio
 
 def _codes(view: AttackerView, problem: RowProblem, inputs: Float[Tensor, "input ..."]) -> Float[Tensor, "input rank"]:
     """Return inputs in pixel units in coordinates of the basis."""
-    flat = view.to_model(inputs.to(problem.basis)).flatten(1)
-    return torch.cat([flat, torch.ones_like(flat[:, :1])], dim=1) @ problem.basis
+    return _encode(problem, view.to_model(inputs.to(problem.basis)).flatten(1))
+
+
+def _encode(problem: RowProblem, inputs: Float[Tensor, "input value"]) -> Float[Tensor, "input rank"]:
+    """Return inputs of the layer in coordinates of the basis."""
+    flat = inputs.to(problem.basis)
+    whole = torch.cat([flat, torch.ones_like(flat[:, :1])], dim=1) if problem.has_bias else flat
+    return whole @ problem.basis
 
 
 def _merge(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from exhume.attacks.gates.fit import fit_codes
@@ -250,20 +250,13 @@ def are_trained_on(
             differences of further ones. Some rows then contain others, a whole number of times. Where a rival choice is
             known, or some input has no such row, inputs of rows that may contain each other are in doubt.
     """
-    known, places = codes[:0], torch.full((len(codes),), -1)
-    for place, code in enumerate(torch.nn.functional.normalize(codes)):
-        same = ((known - code).norm(dim=1) < INDEPENDENT).nonzero()[:, 0].tolist()
-        more = known if same else add_independent(known, code[None])
-        places[place] = same[0] if same else len(known) if len(more) > len(known) else -1
-        known = more
+    known, places = _group(codes)
     if len(known) == 0:
         return places >= 0
     rules = problem.certificate
     limit = math.log(rules.error_rate / len(known))
-    rows, log_p = rows_of_known(problem, known)
-    inputs = known @ problem.basis.T
-    units = measure_off_units(problem, rows, inputs / inputs[:, -1:])
-    is_sure = (log_p.cpu() < limit) & (log_p_one(units, rules.misjudged) > limit)
+    rows, log_p, log_p_single = _judge_rows(problem, known)
+    is_sure = (log_p < limit) & (log_p_single > limit)
     if choice is not None and len(known) == problem.rank:
         if not choice.has_rivals and bool(is_sure.all()):
             return is_sure[places] & (places >= 0)
@@ -274,3 +267,42 @@ def are_trained_on(
         values, rivals = values_of(problem, known), values_of(problem, others)
         is_sure &= are_pinned(values, rivals)
     return is_sure[places] & (places >= 0)
+
+
+def log_p_own_rows(problem: RowProblem, codes: Float[Tensor, "input rank"]) -> Float[Tensor, " input"]:
+    """Bound the log probability that inputs which were not trained on have rows of their own (:func:`log_p_row`).
+
+    It is 0 for an input whose row is not that of one input, and for one that others before it span.
+    """
+    known, places = _group(codes)
+    is_first = torch.zeros(len(codes), dtype=torch.bool)
+    for number in range(len(known)):
+        is_first[int((places == number).nonzero()[0, 0])] = True
+    if len(known) == 0:
+        return torch.zeros(len(codes), dtype=torch.float64)
+    _, log_p, log_p_single = _judge_rows(problem, known)
+    log_p = torch.where(log_p_single > math.log(problem.certificate.error_rate / len(known)), log_p, 0.0)
+    return torch.where(is_first, log_p[places], 0.0)
+
+
+def _group(codes: Float[Tensor, "input rank"]) -> tuple[Float[Tensor, "known rank"], Int[Tensor, " input"]]:
+    """Return the inputs that others before them do not span, normalised, and which of them each input is; -1: none."""
+    known, places = codes[:0], torch.full((len(codes),), -1)
+    for place, code in enumerate(torch.nn.functional.normalize(codes)):
+        same = ((known - code).norm(dim=1) < INDEPENDENT).nonzero()[:, 0].tolist()
+        more = known if same else add_independent(known, code[None])
+        places[place] = same[0] if same else len(known) if len(more) > len(known) else -1
+        known = more
+    return known, places
+
+
+def _judge_rows(
+    problem: RowProblem, known: Float[Tensor, "input rank"]
+) -> tuple[Float[Tensor, "input rank"], Float[Tensor, " input"], Float[Tensor, " input"]]:
+    """Return the rows of inputs, the log p-values of having them, and those of being the row of one input."""
+    rows, log_p = rows_of_known(problem, known)
+    inputs = known @ problem.basis.T
+    if problem.has_bias:
+        inputs = inputs / inputs[:, -1:]
+    units = measure_off_units(problem, rows, inputs)
+    return rows, log_p.cpu(), log_p_one(units, problem.certificate.misjudged)

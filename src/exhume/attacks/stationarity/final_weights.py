@@ -84,6 +84,8 @@ class FinalWeights(Attack):
     """Weight of multipliers below the floor, relative to a result that explains nothing."""
     smoothness: Weight = 0.0
     """Weight of the mean squared difference of neighbouring pixels, relative to a result that explains nothing."""
+    colour: Weight = 0.0
+    """Weight of the squared difference of neighbouring colour channels, relative to that of neighbouring pixels."""
     edges: bool = True
     """Whether to look for points where the edges of many units meet around the candidates: a training input lies
     there."""
@@ -197,7 +199,7 @@ class FinalWeights(Attack):
             probes = torch.randn(UNIT_PROBES, view.input_size, generator=generator).to(problem.target[0])
             problem = problem.with_natural_unit(space.project(self.init_std[1] * probes), candidates)
         size_per_candidate = problem.size / candidates
-        rough = roughness_form(space, view.input_shape) if self.smoothness > 0 else None
+        rough = roughness_form(space, view.input_shape, self.colour) if self.smoothness > 0 else None
         return replace(
             problem,
             box_weight=self.box_weight * size_per_candidate,
