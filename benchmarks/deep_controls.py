@@ -2,7 +2,8 @@
 
 Each kind of control is drawn for one gradient (at the start or after steps of Adam) and for a head trained by SGD above
 frozen convolutions, on up to three data sets; trunks, sizes, widths and numbers of steps by seed. A certificate is
-false if no input that the network was trained on is within 0.02 of it in every pixel. Prints one row per network and a
+false if no input that the network was trained on is within 0.02 of it in every pixel, or of its features, where the
+images behind them are not determined. Prints one row per network and a
 table per kind, and writes ``deep-controls.json``.
 
     PYTHONPATH=src python benchmarks/deep_controls.py --data-dir DIR --out DIR [--at-once 16] [--seconds 20]
@@ -233,7 +234,9 @@ def measure(kind: str, evidence: str, source: str, seed: int, *, data_dir: str |
     """Make one control and attack it."""
     draw = Draw(source, evidence, seed, data_dir)
     view, seen = KINDS[kind](draw)
-    row = attack(view, seen, seed=seed, seconds=seconds)
+    with torch.no_grad():
+        features = view.module(view.final).trunk(seen.reshape(-1, *view.input_shape))
+    row = attack(view, seen, seed=seed, seconds=seconds, features=features)
     del row["nearest"]
     return row | {"trunk": draw.trunk, "steps": draw.steps, "size": draw.size, "width": draw.width}
 

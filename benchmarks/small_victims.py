@@ -200,6 +200,7 @@ def attack(
     seconds: float | None,
     by: Attack = GateCertificate(),  # noqa: B008 - frozen
     made_of: Tensor | None = None,
+    features: Tensor | None = None,
 ) -> dict[str, Any]:
     """Attack by a certificate and compare with the inputs that were trained on.
 
@@ -214,6 +215,7 @@ def attack(
         by: the attack.
         made_of: images that inputs are mixtures or variations of, or that the evidence holds without a training. A
             certificate of one of them, ``behind``, is not false: they are in the evidence.
+        features: what a layer reads of each seen input; errors of features are relative to the largest.
     """
     row: dict[str, Any] = {"rank": None, "candidates": 0, "exact": 0, "certified": 0, "false": 0, "certificates": []}
     row["behind"] = 0
@@ -226,6 +228,8 @@ def attack(
     except Exception as error:  # must never happen, so it is counted
         return row | {"seconds": round(time.perf_counter() - started, 2), "exception": repr(error)[:300]}
     errors = largest_errors(found.inputs, seen)
+    if features is not None and found.inputs[:1].numel() == features.shape[1] != seen.shape[1]:
+        errors = largest_errors(found.inputs, features) / float(features.abs().max())
     nearest = errors.amin(dim=1) if len(seen) else errors.new_full((len(errors),), math.inf)
     sure = found.certified.nonzero()[:, 0].tolist()
     is_wrong = nearest[sure] >= EXACT

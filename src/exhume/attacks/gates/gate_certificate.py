@@ -116,11 +116,12 @@ class GateCertificate(Attack):
         on_levels: Tensor | None = None
         contrast = self._contrast(view, subspace)
         while search.rounds < self.rounds and not search.is_finished(self.patience):
-            # Features that moved are never certified, so that rows are worth no more than separated inputs.
+            # Features that moved are never certified, so that rows are worth no more than separated inputs. They may
+            # double the rank, too: each leaves its direction of movement beside it.
             is_early = not subspace.layer.inputs_stood_still and search.rounds == 0
             if search.idle >= problem.search.patience or is_early:
                 separated = separate(view, subspace, problem) if separated is None else separated
-                if len(separated) > max(len(search.found), problem.rank // 2 if is_early else 0):
+                if len(separated) > max(len(search.found), problem.rank // 4 if is_early else 0):
                     break
             before = search.pack()
             try:
