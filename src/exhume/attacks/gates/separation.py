@@ -22,10 +22,10 @@ def separate(view: AttackerView, subspace: InputSubspace, problem: RowProblem) -
     if readout is None:
         return none
     if problem.gates_are_exact:
-        drift, precisions = None, (0.0,)
+        drift, precisions = None, [0.0]
     else:  # how far gradients moved while they were averaged differs, so nothing found is no last word
         averaged = problem.search.averaged
-        drift, precisions = find_drift(view, layer, readout), (averaged, 4 * averaged, 16 * averaged)
+        drift, precisions = find_drift(view, layer, readout), [averaged, 4 * averaged, 16 * averaged]
     for precision in precisions:
         inputs = separate_inputs(subspace, readout, drift, precision, problem.certificate)
         if len(inputs):
