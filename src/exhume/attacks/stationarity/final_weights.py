@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 import torch
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from exhume.attacks.attack import Attack
 from exhume.attacks.stationarity.candidates import Candidates, collect_candidates, to_pixels
@@ -63,6 +63,13 @@ class FinalWeights(Attack):
 
     The result is the same; a step costs about half as much again.
     """
+    splits: NonNegativeInt = 0
+    """Number of times that candidates are split in two, evenly spread over the steps of the winners' runs: per label
+    the quarter with the most negative curvature of the objective, whose second halves replace the candidates with the
+    smallest multipliers (:mod:`exhume.optimise.splitting`)."""
+    split_growth: bool = False
+    """Whether splits double the number of candidates instead of replacing any: a run starts with ``candidates`` over
+    ``2^splits`` of them, at least one per label, and splits them all."""
     input_rate: Range = (0.01, 0.1)
     """Change of an input value per step, drawn between the two ends, as all ranges."""
     multiplier_rate: Range = (0.01, 0.1)
@@ -217,6 +224,8 @@ class FinalWeights(Attack):
             steps=self.steps,
             runs_at_once=self.runs_at_once,
             precision=self.precision,
+            splits=self.splits,
+            split_growth=self.split_growth,
         )
 
     def _result(

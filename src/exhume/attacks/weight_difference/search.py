@@ -5,13 +5,17 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from exhume.attacks.weight_difference.problem import WeightChange
 from exhume.core.progress import part_of
 from exhume.core.run_context import RunContext
+from exhume.gradient_sums.curvature import GradientField
 from exhume.optimise import Adam, Decay, Minimum, Objective, Variables, minimise, minimise_together
 from exhume.optimise.outcomes import thin_history
 from exhume.optimise.precision import Precision, coarse_share, rounds_to_bfloat16
+from exhume.optimise.splitting import DISTANCE, SplitFields, Splits
 from exhume.records import Outcome
 
 
@@ -43,6 +47,8 @@ class Search:
     patience: int
     precision: Precision
     natural_unit: bool
+    splits: int
+    split_growth: bool
     about: str
     """Identifies the search in its checkpoints."""
 
@@ -118,6 +124,7 @@ class Search:
                 stage="search",
                 checkpoint=saved,
                 coarse=self._coarse_objective(problem),
+                splits=self._splits(number, problem, starts[0], _field_of_one(problem)),
             )
             return [end]
         together = WeightChange.side_by_side(problems)
@@ -130,6 +137,25 @@ class Search:
             stage="search",
             checkpoint=saved,
             coarse=self._coarse_objective(together),
+            splits=self._splits(number, together, starts[0], together.split_field),
+        )
+
+    def _splits(self, number: int, problem: WeightChange, start: Variables, fields: SplitFields) -> Splits | None:
+        """Return the splits of one stage."""
+        if self.splits == 0:
+            return None
+        before, own, whole = (
+            sum(one.steps for one in some)
+            for some in (self.stages[:number], self.stages[number : number + 1], self.stages)
+        )
+        return Splits.plan(
+            self.splits,
+            grows=self.split_growth,
+            steps=(before, own, whole),
+            labels=torch.zeros(len(start[0]), dtype=torch.long, device=start[0].device),
+            fields=fields,
+            distance=DISTANCE * problem.space.unit * problem.space.size**0.5,
+            dual_axis=-2,
         )
 
     def _coarse_objective(self, problem: WeightChange) -> Objective | None:
@@ -137,6 +163,16 @@ class Search:
         if not rounds_to_bfloat16(self.precision, problem.target[0].device):
             return None
         return problem.rounded(torch.bfloat16).objective
+
+
+def _field_of_one(problem: WeightChange) -> SplitFields:
+    """Return the gradients of a single run as those of several runs, with one run."""
+
+    def fields(variables: Variables, elapsed: Float[Tensor, ""]) -> GradientField:
+        field = problem.split_field(tuple(variable[0] for variable in variables), elapsed)
+        return lambda at: field(at[0])[None]
+
+    return fields
 
 
 def _join(first: Minimum, second: Minimum) -> Minimum:

@@ -101,6 +101,13 @@ class WeightDifference(Attack):
 
     The result is the same; a step costs about half as much again.
     """
+    splits: NonNegativeInt = 0
+    """Number of times that candidates are split in two, evenly spread over the steps: the quarter with the most
+    negative curvature of the objective, whose second halves replace the candidates with the smallest duals
+    (:mod:`exhume.optimise.splitting`)."""
+    split_growth: bool = False
+    """Whether splits double the number of candidates instead of replacing any: the search starts with ``candidates``
+    over ``2^splits`` of them, and splits them all."""
 
     @classmethod
     def published(cls) -> "WeightDifference":
@@ -165,7 +172,8 @@ class WeightDifference(Attack):
     def explain_rest(self, view: AttackerView, rest: Rest, context: RunContext) -> Float[Tensor, "candidate value"]:
         """Return inputs that explain what known effects leave of the first layer's change, in a dense stack."""
         task = self._plan(view, rest)
-        (end,) = self._search(task).run([task.problems], [self._draw_guesses(view, task, context.generator)], context)
+        search = replace(self._search(task), splits=0)  # the curvature is that of all of the change
+        (end,) = search.run([task.problems], [self._draw_guesses(view, task, context.generator)], context)
         return end.problem.inputs(end.end.variables[0])
 
     def _search(self, task: "_Plan") -> Search:
@@ -177,6 +185,8 @@ class WeightDifference(Attack):
             patience=self.patience,
             precision=self.precision,
             natural_unit=self.dual_unit == "natural",
+            splits=self.splits,
+            split_growth=self.split_growth,
             about=repr(self),
         )
 
