@@ -107,42 +107,39 @@ def test_one_candidate_between_two_inputs_is_split_along_their_difference():
     assert abs(float(directions[0] @ difference)) > 0.95
 
 
-def plan(candidates, splits, grows, steps=(0, 30, 30), labels=None, field=None):
+def plan(candidates, splits, steps=(0, 30, 30), labels=None, field=None):
     labels = torch.zeros(candidates, dtype=torch.long) if labels is None else torch.tensor(labels)
-    return Splits.plan(
-        splits, grows=grows, steps=steps, labels=labels, fields=lambda *_: field, distance=0.1, dual_axis=-2
-    )
+    return Splits.plan(splits, steps=steps, labels=labels, fields=lambda *_: field, space=SearchSpace(4), dual_axis=-2)
 
 
 def test_splits_are_spread_over_the_stages_of_a_search():
-    assert plan(4, 2, False).moments == (10, 20)
-    assert plan(4, 0, False).moments == ()
-    first, second = plan(4, 2, False, (0, 15, 30)), plan(4, 2, False, (15, 15, 30))
-    assert (first.moments, first.earlier) == ((10,), 0)
-    assert (second.moments, second.earlier) == ((5,), 1)
-    assert plan(4, 1, False, (15, 15, 30)).moments == (1,)
+    assert plan(4, 2).at_steps == (10, 20)
+    assert plan(4, 0).at_steps == ()
+    first, second = plan(4, 2, (0, 15, 30)), plan(4, 2, (15, 15, 30))
+    assert (first.at_steps, first.earlier) == ((10,), 0)
+    assert (second.at_steps, second.earlier) == ((5,), 1)
+    assert plan(4, 1, (15, 15, 30)).at_steps == (1,)
 
 
-def test_growing_doubles_what_is_filled():
-    assert plan(8, 2, True).births.tolist() == [0, 0, 1, 1, 2, 2, 2, 2]
-    assert plan(5, 1, True).births.tolist() == [0, 0, 0, 1, 1]
-    assert plan(8, 2, False).births.tolist() == [0] * 8
-    assert plan(5, 2, True, labels=[0, 1, 0, 1, 0]).births.tolist() == [0, 0, 1, 2, 2]
+def test_a_split_doubles_what_is_filled():
+    assert plan(8, 2).births.tolist() == [0, 0, 1, 1, 2, 2, 2, 2]
+    assert plan(5, 1).births.tolist() == [0, 0, 0, 1, 1]
+    assert plan(5, 2, labels=[0, 1, 0, 1, 0]).births.tolist() == [0, 0, 1, 2, 2]
 
 
 def test_second_halves_keep_to_the_labels():
-    gains, strengths = torch.tensor([[1.0, 2.0, 3.0, -1.0], [-1.0, 2.0, -2.0, 3.0]]), torch.ones(2, 4)
-    groups = plan(4, 1, False, labels=[0, 1, 0, 1]).groups
-    sources, signs = choose_halves(gains, strengths, torch.full((4,), -1), groups)
-    assert sources.tolist() == [[2, 1, 2, 1], [0, 3, 2, 3]]
-    assert signs.tolist() == [[-1, 1, 1, -1], [0, -1, 0, 1]]
+    splits = plan(6, 1, labels=[0, 1, 0, 1, 0, 1])
+    gains = torch.tensor([[1.0, 2.0, 3.0, 1.0, 9.0, 9.0], [3.0, 1.0, 1.0, 2.0, 9.0, 9.0]])
+    sources, signs = choose_halves(gains, splits.births - 1, splits.groups)
+    assert sources.tolist() == [[0, 1, 2, 3, 2, 1], [0, 1, 2, 3, 0, 3]]
+    assert signs.tolist() == [[0, 1, 1, 0, -1, -1], [1, 0, 0, 1, -1, -1]]
 
 
-def test_empty_places_are_filled_even_without_a_gain_and_later_ones_wait():
-    gains = torch.tensor([[-1.0, -torch.inf, 0.0, 0.0]])
-    sources, signs = choose_halves(gains, torch.ones(1, 4), torch.tensor([-1, -1, 0, 1]), [torch.arange(4)])
-    assert sources.tolist() == [[0, 1, 0, 3]]
-    assert signs.tolist() == [[1, 0, -1, 0]]
+def test_candidates_without_a_gain_are_not_split_and_later_places_wait():
+    gains = torch.tensor([[-1.0, -torch.inf, 9.0, 9.0, 9.0], [-1.0, 2.0, 9.0, 9.0, 9.0]])
+    sources, signs = choose_halves(gains, torch.tensor([-1, -1, 0, 0, 1]), [torch.arange(5)])
+    assert sources.tolist() == [[0, 1, 2, 3, 4], [0, 1, 1, 3, 4]]
+    assert signs.tolist() == [[0, 0, 0, 0, 0], [0, 1, -1, 0, 0]]
 
 
 def test_halves_share_the_dual_and_inherit_the_moments():
@@ -151,7 +148,7 @@ def test_halves_share_the_dual_and_inherit_the_moments():
     before = coordinates.clone(), duals.clone()
     moments = tuple((torch.full((2, 3, 2), 4.0, dtype=DOUBLE), torch.ones(2, 1, 3, 1, dtype=DOUBLE)) for _ in range(2))
     field = torch.tensor([-5.0, 1.0, 1.0], dtype=DOUBLE)[:, None]
-    splits = plan(3, 1, False, field=lambda at: field * at)
+    splits = plan(3, 1, field=lambda at: field * at)
     splits.apply((coordinates, duals), moments, torch.tensor([True, False]), 15)
     assert torch.equal(coordinates[1], before[0][1])
     assert torch.equal(duals[1], before[1][1])
@@ -172,7 +169,7 @@ def test_empty_places_wait_for_their_split():
         value = sum(variable.square().flatten(1).sum(1) for variable in variables)
         return value, tuple(2 * variable for variable in variables)
 
-    splits = plan(4, 1, True, field=lambda at: -at)
+    splits = plan(4, 1, field=lambda at: -at)
     start = random(1, 4, 2), random(1, 1, 4, 1, seed=1)
     (end,) = minimise_together(
         objective, start, Adam(steps=30, learning_rates=(0.01, 0.01)), scales=(1.0,), splits=splits

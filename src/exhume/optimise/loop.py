@@ -102,16 +102,16 @@ def minimise_together(
     Returns:
         One minimum per run, in the order of ``scales``.
     """
-    moments: tuple[int, ...] = ()
+    split_steps: tuple[int, ...] = ()
     if splits is not None:
-        moments, start, objective = splits.moments, splits.empty_places(start), splits.keep_empty(objective)
+        split_steps, start, objective = splits.at_steps, splits.empty_places(start), splits.keep_empty(objective)
         coarse = None if coarse is None else splits.keep_empty(coarse)
     runs = Runs(objective, coarse or objective, start, adam, scales)
     if checkpoint is not None and (saved := checkpoint.load()) is not None:
         runs.unpack(*saved)
     with torch.no_grad(), stepper(runs) as advance:
         while True:
-            if _steps_to_next_inspection(runs.taken - 1, adam, moments) == 1:
+            if _steps_to_next_inspection(runs.taken - 1, adam, split_steps) == 1:
                 runs.inspect()
                 if checkpoint is not None and (runs.is_over or checkpoint.is_due()):
                     checkpoint.save(*runs.pack())
@@ -130,14 +130,16 @@ def minimise_together(
                 return runs.cut_short()
             if runs.is_over:
                 return runs.minima()
-            _advance_to_next_report(runs, advance, adam, moments)
-            if splits is not None and runs.taken in moments:
+            _advance_to_next_report(runs, advance, adam, split_steps)
+            if splits is not None and runs.taken in split_steps:
                 runs.split(splits)  # before anything is saved, so that a resumed run does not split again
 
 
-def _advance_to_next_report(runs: Runs, advance: Callable[[int], None], adam: Adam, moments: tuple[int, ...]) -> None:
+def _advance_to_next_report(
+    runs: Runs, advance: Callable[[int], None], adam: Adam, split_steps: tuple[int, ...]
+) -> None:
     """Take the steps up to the next inspection; on a CPU fewer if they are slow."""
-    steps = _steps_to_next_inspection(runs.taken, adam, moments)
+    steps = _steps_to_next_inspection(runs.taken, adam, split_steps)
     if runs.step.is_cuda:  # whose steps run on their own, so that the clock says nothing about them
         advance(steps)
         return
@@ -148,10 +150,10 @@ def _advance_to_next_report(runs: Runs, advance: Callable[[int], None], adam: Ad
             return
 
 
-def _steps_to_next_inspection(taken: int, adam: Adam, moments: tuple[int, ...]) -> int:
-    """Return the number of steps to the next inspection; only there precision changes and are candidates split.
+def _steps_to_next_inspection(taken: int, adam: Adam, split_steps: tuple[int, ...]) -> int:
+    """Return the number of steps to the next inspection; the precision changes and candidates are split only there.
 
     Inspections depend on the number of steps alone, so that a resumed run makes the same ones.
     """
     next_multiple = (taken // adam.inspection_steps + 1) * adam.inspection_steps
-    return min(stop for stop in (next_multiple, adam.steps, adam.coarse_steps, *moments) if stop > taken) - taken
+    return min(stop for stop in (next_multiple, adam.steps, adam.coarse_steps, *split_steps) if stop > taken) - taken

@@ -69,7 +69,7 @@ def test_an_untrained_network_reveals_nothing():
     assert not bool(found.certified.any())
 
 
-@pytest.mark.parametrize("splits", [{}, {"splits": 1}, {"splits": 3}, {"splits": 1, "split_growth": True}])
+@pytest.mark.parametrize("splits", [{}, {"splits": 1}, {"splits": 3}])
 def test_an_interrupted_attack_ends_with_the_same_result(tmp_path, splits):
     view, file = replace(classifier().view(), initial=None), tmp_path / "attack.safetensors"
     attack = replace(QUICK, trials=1, restarts=1, steps=50, **splits)

@@ -156,7 +156,7 @@ SPLITTING = [
     WeightDifference(steps=60, midway=0.0, splits=1),
     WeightDifference(steps=60, midway=0.5, splits=1),
     WeightDifference(steps=60, midway=0.5, splits=3),
-    WeightDifference(steps=60, midway=0.5, splits=2, split_growth=True),
+    WeightDifference(steps=60, midway=0.5, splits=2, at_once=5),
 ]
 
 
@@ -173,12 +173,14 @@ def test_an_interrupted_attack_with_splits_ends_with_the_same_result(small, tmp_
     assert bool((whole.duals.abs().sum(1) > 0).all())
 
 
-def test_splits_change_the_search_and_nothing_before_it(small):
+def test_splits_add_what_half_of_the_candidates_cannot_explain(small):
     plain = WeightDifference(steps=60, midway=0.0).run(small, seed=3, device="cpu")
     split = SPLITTING[0].run(small, seed=3, device="cpu")
-    assert torch.equal(split.history[:30], plain.history[:30])
-    assert not torch.equal(split.history[31:], plain.history[31:])
+    assert len(split) == len(plain) == 24
+    assert not torch.equal(split.history, plain.history)
     assert split.history[-1] < 0.5 * split.history[0]
+    fewer = WeightDifference(steps=60, midway=0.0, candidates=12).run(small, seed=3, device="cpu")
+    assert split.history[-1] < fewer.history[-1]
 
 
 def test_runs_with_splits_end_as_they_would_alone(small):

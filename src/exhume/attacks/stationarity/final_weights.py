@@ -64,12 +64,9 @@ class FinalWeights(Attack):
     The result is the same; a step costs about half as much again.
     """
     splits: NonNegativeInt = 0
-    """Number of times that candidates are split in two, evenly spread over the steps of the winners' runs: per label
-    the quarter with the most negative curvature of the objective, whose second halves replace the candidates with the
-    smallest multipliers (:mod:`exhume.optimise.splitting`)."""
-    split_growth: bool = False
-    """Whether splits double the number of candidates instead of replacing any: a run starts with ``candidates`` over
-    ``2^splits`` of them, at least one per label, and splits them all."""
+    """Number of times that every candidate is split in two, along the direction in which that lowers the objective most
+    (:mod:`exhume.optimise.splitting`), evenly spread over the steps of a winner's run. The run starts with
+    ``candidates`` over ``2^splits``, at least one per label, and ends with all of them."""
     input_rate: Range = (0.01, 0.1)
     """Change of an input value per step, drawn between the two ends, as all ranges."""
     multiplier_rate: Range = (0.01, 0.1)
@@ -225,7 +222,6 @@ class FinalWeights(Attack):
             runs_at_once=self.runs_at_once,
             precision=self.precision,
             splits=self.splits,
-            split_growth=self.split_growth,
         )
 
     def _result(

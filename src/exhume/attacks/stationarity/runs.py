@@ -17,7 +17,7 @@ from exhume.gradient_sums.curvature import GradientField
 from exhume.optimise import Adam, Minimum, Variables, minimise_together
 from exhume.optimise.precision import Precision, coarse_share, rounds_to_bfloat16
 from exhume.optimise.runs import RunsObjective
-from exhume.optimise.splitting import DISTANCE, Splits
+from exhume.optimise.splitting import Splits
 from exhume.records import Outcome
 
 
@@ -117,7 +117,6 @@ def minimise_runs(
     stage: str = "search",
     checkpoint: Checkpoint | None = None,
     splits: int = 0,
-    split_growth: bool = False,
 ) -> FinishedRuns:
     """Minimise the objective from every start at once, each run with its own knobs."""
     like, candidates = start[0], start[0].shape[1]
@@ -152,11 +151,10 @@ def minimise_runs(
         coarse=objective_of(problem.rounded(torch.bfloat16)) if rounds else None,
         splits=Splits.plan(
             splits,
-            grows=split_growth,
             steps=(0, steps, steps),
             labels=_labels(problem, like),
             fields=fields,
-            distance=DISTANCE * problem.space.unit * problem.space.size**0.5,
+            space=problem.space,
             dual_axis=1 - start[1].ndim,
         )
         if splits

@@ -30,7 +30,6 @@ class SearchPlan:
     runs_at_once: int
     precision: Precision
     splits: int = 0
-    split_growth: bool = False
 
     @property
     def rounds(self) -> int:
@@ -110,7 +109,6 @@ class SearchStages:
                     stage=stage if len(chunks) == 1 else f"{stage}, part {number} of {len(chunks)}",
                     checkpoint=self._checkpoint(f"{name}-{number}", start, knobs, steps),
                     splits=splits,
-                    split_growth=self.plan.split_growth,
                 )
                 for number, chunk in enumerate(chunks, 1)
             ]

@@ -5,17 +5,14 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from exhume.attacks.weight_difference.problem import WeightChange
 from exhume.core.progress import part_of
 from exhume.core.run_context import RunContext
-from exhume.gradient_sums.curvature import GradientField
 from exhume.optimise import Adam, Decay, Minimum, Objective, Variables, minimise, minimise_together
 from exhume.optimise.outcomes import thin_history
 from exhume.optimise.precision import Precision, coarse_share, rounds_to_bfloat16
-from exhume.optimise.splitting import DISTANCE, SplitFields, Splits
+from exhume.optimise.splitting import Splits
 from exhume.records import Outcome
 
 
@@ -48,7 +45,6 @@ class Search:
     precision: Precision
     natural_unit: bool
     splits: int
-    split_growth: bool
     about: str
     """Identifies the search in its checkpoints."""
 
@@ -124,7 +120,7 @@ class Search:
                 stage="search",
                 checkpoint=saved,
                 coarse=self._coarse_objective(problem),
-                splits=self._splits(number, problem, starts[0], _field_of_one(problem)),
+                splits=self._splits(number, problem, starts[0]),
             )
             return [end]
         together = WeightChange.side_by_side(problems)
@@ -137,10 +133,10 @@ class Search:
             stage="search",
             checkpoint=saved,
             coarse=self._coarse_objective(together),
-            splits=self._splits(number, together, starts[0], together.split_field),
+            splits=self._splits(number, together, starts[0]),
         )
 
-    def _splits(self, number: int, problem: WeightChange, start: Variables, fields: SplitFields) -> Splits | None:
+    def _splits(self, number: int, problem: WeightChange, start: Variables) -> Splits | None:
         """Return the splits of one stage."""
         if self.splits == 0:
             return None
@@ -150,11 +146,10 @@ class Search:
         )
         return Splits.plan(
             self.splits,
-            grows=self.split_growth,
             steps=(before, own, whole),
             labels=torch.zeros(len(start[0]), dtype=torch.long, device=start[0].device),
-            fields=fields,
-            distance=DISTANCE * problem.space.unit * problem.space.size**0.5,
+            fields=problem.split_field,
+            space=problem.space,
             dual_axis=-2,
         )
 
@@ -163,16 +158,6 @@ class Search:
         if not rounds_to_bfloat16(self.precision, problem.target[0].device):
             return None
         return problem.rounded(torch.bfloat16).objective
-
-
-def _field_of_one(problem: WeightChange) -> SplitFields:
-    """Return the gradients of a single run as those of several runs, with one run."""
-
-    def fields(variables: Variables, elapsed: Float[Tensor, ""]) -> GradientField:
-        field = problem.split_field(tuple(variable[0] for variable in variables), elapsed)
-        return lambda at: field(at[0])[None]
-
-    return fields
 
 
 def _join(first: Minimum, second: Minimum) -> Minimum:

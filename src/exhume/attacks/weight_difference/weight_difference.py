@@ -102,12 +102,9 @@ class WeightDifference(Attack):
     The result is the same; a step costs about half as much again.
     """
     splits: NonNegativeInt = 0
-    """Number of times that candidates are split in two, evenly spread over the steps: the quarter with the most
-    negative curvature of the objective, whose second halves replace the candidates with the smallest duals
-    (:mod:`exhume.optimise.splitting`)."""
-    split_growth: bool = False
-    """Whether splits double the number of candidates instead of replacing any: the search starts with ``candidates``
-    over ``2^splits`` of them, and splits them all."""
+    """Number of times that every candidate is split in two, along the direction in which that lowers the objective most
+    (:mod:`exhume.optimise.splitting`), evenly spread over the steps. The search starts with ``candidates`` over
+    ``2^splits``, and ends with all of them."""
 
     @classmethod
     def published(cls) -> "WeightDifference":
@@ -186,7 +183,6 @@ class WeightDifference(Attack):
             precision=self.precision,
             natural_unit=self.dual_unit == "natural",
             splits=self.splits,
-            split_growth=self.split_growth,
             about=repr(self),
         )
 
