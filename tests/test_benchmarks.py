@@ -64,7 +64,7 @@ NUMERICAL_ONLY = """
 import importlib.util, sys
 known, absent = importlib.util.find_spec, {"pooch", "jinja2", "pydantic"}
 importlib.util.find_spec = lambda name: None if name in absent - set(sys.modules) else known(name)
-import reproduce, strangers, gate_certificate, all, controls, near_duplicates, ablation, mixed
+import reproduce, strangers, gate_certificate, all, controls, near_duplicates, ablation, mixed, sample_splitting
 import jinja2, pooch, pydantic
 assert not hasattr(pooch, "__file__") and not hasattr(pydantic, "__file__")
 assert [known(name).name for name in ("pooch", "jinja2", "pydantic")] == ["pooch", "jinja2", "pydantic"]

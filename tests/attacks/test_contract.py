@@ -61,6 +61,9 @@ CASES = {
     "weight difference, published": ContractCase(
         attack=replace(WeightDifference.published(), steps=16), needs_initial=True, runs_together=True
     ),
+    "weight difference, splits": ContractCase(
+        attack=WeightDifference(steps=16, splits=2), needs_initial=True, runs_together=True
+    ),
     "gate certificate": ContractCase(attack=GateCertificate(rounds=2, starts=4), needs_initial=True, proves=True),
     "infinite width": ContractCase(
         attack=InfiniteWidth(candidates=3, rounds=1, steps=12), needs_initial=True, needs_infinite_width=True
@@ -71,6 +74,7 @@ CASES = {
     "max-margin, all pixels": ContractCase(
         attack=MaxMargin(trials=1, restarts=2, steps=16, within_span=False, candidates=SIZE)
     ),
+    "max-margin, splits": ContractCase(attack=MaxMargin(trials=1, restarts=2, steps=16, splits=1)),
     "stationarity": ContractCase(attack=Stationarity(trials=2, trial_steps=6, winners=1, restarts=1, steps=16)),
     "stationarity, tied": ContractCase(
         attack=Stationarity(multiplier="tied", trials=1, restarts=1, steps=16, precision="float64")

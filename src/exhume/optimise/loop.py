@@ -17,6 +17,7 @@ from exhume.core.run_context import OutOfTime
 from exhume.optimise.adam import Adam
 from exhume.optimise.outcomes import Minimum, Variables
 from exhume.optimise.runs import Runs, RunsObjective
+from exhume.optimise.splitting import Splits
 from exhume.optimise.stepping import stepper
 
 SECONDS_TO_REPORT = 0.5
@@ -36,6 +37,7 @@ def minimise(
     stage: str = "minimise",
     checkpoint: Checkpoint | None = None,
     coarse: Objective | None = None,
+    splits: Splits | None = None,
 ) -> Minimum:
     """Minimise ``objective`` from ``start``.
 
@@ -51,6 +53,7 @@ def minimise(
         stage: the name of the work in progress reports.
         checkpoint: the file that the state is saved to and continued from.
         coarse: a cheaper objective for the coarse share of the steps.
+        splits: when and how candidates are split, for variables with a first dimension of runs; None: never.
 
     Returns:
         The end of the run, or the last finite state of a run that diverged.
@@ -64,6 +67,7 @@ def minimise(
         stage=stage,
         checkpoint=checkpoint,
         coarse=None if coarse is None else _as_runs(coarse),
+        splits=splits,
     )
     return minimum
 
@@ -88,6 +92,7 @@ def minimise_together(
     stage: str = "minimise",
     checkpoint: Checkpoint | None = None,
     coarse: RunsObjective | None = None,
+    splits: Splits | None = None,
 ) -> list[Minimum]:
     """Minimise from many starts in one program: :func:`minimise` with a first dimension of runs everywhere.
 
@@ -97,12 +102,16 @@ def minimise_together(
     Returns:
         One minimum per run, in the order of ``scales``.
     """
+    split_steps: tuple[int, ...] = ()
+    if splits is not None:
+        split_steps, start, objective = splits.at_steps, splits.empty_places(start), splits.keep_empty(objective)
+        coarse = None if coarse is None else splits.keep_empty(coarse)
     runs = Runs(objective, coarse or objective, start, adam, scales)
     if checkpoint is not None and (saved := checkpoint.load()) is not None:
         runs.unpack(*saved)
     with torch.no_grad(), stepper(runs) as advance:
         while True:
-            if _steps_to_next_inspection(runs.taken - 1, adam) == 1:
+            if _steps_to_next_inspection(runs.taken - 1, adam, split_steps) == 1:
                 runs.inspect()
                 if checkpoint is not None and (runs.is_over or checkpoint.is_due()):
                     checkpoint.save(*runs.pack())
@@ -121,12 +130,16 @@ def minimise_together(
                 return runs.cut_short()
             if runs.is_over:
                 return runs.minima()
-            _advance_to_next_report(runs, advance, adam)
+            _advance_to_next_report(runs, advance, adam, split_steps)
+            if splits is not None and runs.taken in split_steps:
+                runs.split(splits)  # before anything is saved, so that a resumed run does not split again
 
 
-def _advance_to_next_report(runs: Runs, advance: Callable[[int], None], adam: Adam) -> None:
+def _advance_to_next_report(
+    runs: Runs, advance: Callable[[int], None], adam: Adam, split_steps: tuple[int, ...]
+) -> None:
     """Take the steps up to the next inspection; on a CPU fewer if they are slow."""
-    steps = _steps_to_next_inspection(runs.taken, adam)
+    steps = _steps_to_next_inspection(runs.taken, adam, split_steps)
     if runs.step.is_cuda:  # whose steps run on their own, so that the clock says nothing about them
         advance(steps)
         return
@@ -137,10 +150,10 @@ def _advance_to_next_report(runs: Runs, advance: Callable[[int], None], adam: Ad
             return
 
 
-def _steps_to_next_inspection(taken: int, adam: Adam) -> int:
-    """Return the number of steps to the next inspection; the precision changes only there.
+def _steps_to_next_inspection(taken: int, adam: Adam, split_steps: tuple[int, ...]) -> int:
+    """Return the number of steps to the next inspection; the precision changes and candidates are split only there.
 
     Inspections depend on the number of steps alone, so that a resumed run makes the same ones.
     """
     next_multiple = (taken // adam.inspection_steps + 1) * adam.inspection_steps
-    return min(stop for stop in (next_multiple, adam.steps, adam.coarse_steps) if stop > taken) - taken
+    return min(stop for stop in (next_multiple, adam.steps, adam.coarse_steps, *split_steps) if stop > taken) - taken

@@ -12,6 +12,7 @@ from torch import Tensor
 from exhume.core.errors import ExhumeError
 from exhume.optimise.adam import Adam, LearningRate
 from exhume.optimise.outcomes import Minimum, Variables, judge_outcome, thin_history
+from exhume.optimise.splitting import Splits
 from exhume.records import Outcome
 
 RunsObjective = Callable[[Variables, Float[Tensor, ""]], tuple[Float[Tensor, " run"], Variables]]
@@ -120,6 +121,11 @@ class Runs:
     def _keep(self) -> None:
         for safe, variable in zip(self.safe, self.variables, strict=True):
             safe.copy_(variable)
+
+    def split(self, splits: Splits) -> None:
+        """Split candidates of the runs that have not ended."""
+        self.inspect()
+        splits.apply(self.variables, (self.means, self.squares), self.active, self.taken)
 
     def note(self) -> str:
         """Return a progress note with the value of the best run, relative to its scale."""

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from exhume.clues.search_space import SearchSpace
+from exhume.gradient_sums.curvature import GradientField
 from exhume.gradient_sums.interface import Duals, GradientSums, Sharpness, Sums, Targets
 from exhume.gradient_sums.sums import ChunkedSums
 from exhume.optimise.box import Box
@@ -75,6 +76,21 @@ class SumProblem:
         """Return the squared residual with its gradients by the *arguments* of the sums and by duals."""
         target = self.target if self.compact_target is None or self.at_once is not None else self.compact_target
         return self.chunked_sums.squared_residual(target, self.arguments(free), duals, sharpness, self.metric)
+
+    def residual_field(self, free: Coordinates, duals: Duals, sharpness: Sharpness) -> GradientField:
+        """Return the gradient of ``⟨sums − target, s_j⟩`` by any coordinates of candidate ``j``, the residual constant.
+
+        Its derivative is the curvature that decides whether to split a candidate (:mod:`exhume.optimise.splitting`).
+        """
+        predicted = self.chunked_sums(self.arguments(free), duals, sharpness)[0]
+        residual = [one - other for one, other in zip(predicted, self.target, strict=True)]
+        if self.metric is not None:
+            residual[0] = residual[0] @ self.metric
+
+        def gradient(at: Tensor) -> Tensor:
+            return self.to_free(self.chunked_sums(self.arguments(at), duals, sharpness)[1](tuple(residual))[0])
+
+        return gradient
 
     def box_penalty(self, free: Coordinates) -> tuple[Float[Tensor, "*run"], Coordinates] | None:
         """Return the penalty on inputs outside the box and its gradient; None where there is no box."""

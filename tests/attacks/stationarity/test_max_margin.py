@@ -69,9 +69,10 @@ def test_an_untrained_network_reveals_nothing():
     assert not bool(found.certified.any())
 
 
-def test_an_interrupted_attack_ends_with_the_same_result(tmp_path):
+@pytest.mark.parametrize("splits", [{}, {"splits": 1}, {"splits": 3}])
+def test_an_interrupted_attack_ends_with_the_same_result(tmp_path, splits):
     view, file = replace(classifier().view(), initial=None), tmp_path / "attack.safetensors"
-    attack = replace(QUICK, trials=1, restarts=1, steps=50)
+    attack = replace(QUICK, trials=1, restarts=1, steps=50, **splits)
     whole = attack.run(view, seed=2, device="cpu")
 
     def stop(stage, done, total, note=""):

@@ -39,6 +39,15 @@ def test_a_run_ends_where_it_would_end_alone():
     torch.testing.assert_close(alone.residuals[0], together.residuals[2])
 
 
+def test_a_run_with_splits_ends_where_it_would_end_alone():
+    problem, knobs, start = prepare(3)
+    together = minimise_runs(problem, start, knobs, steps=30, splits=2)
+    last = start[0][2:], start[1][2:]
+    alone = minimise_runs(problem, last, knobs.take(torch.tensor([2])), steps=30, splits=2)
+    torch.testing.assert_close(alone.free[0], together.free[2], rtol=1e-6, atol=1e-9)
+    assert not torch.allclose(together.free, minimise_runs(problem, start, knobs, steps=30).free)
+
+
 def test_runs_are_those_that_one_run_mapped_over_would_give():
     problem, knobs, start = prepare(3)
     together = problem.objective(*start, knobs.sharpness, knobs.floor)

@@ -103,6 +103,19 @@ def test_it_needs_no_homogeneous_network():
     assert found.history[-1] < found.history[0]
 
 
+def test_free_multipliers_can_be_split():
+    view = replace(regression(3e-3).view(), initial=None)
+    attack = Stationarity(trials=1, restarts=2, steps=60, splits=1)
+    found = attack.run(view, device="cpu")
+    assert replace(attack.run(view, device="cpu"), seconds=0.0) == replace(found, seconds=0.0)
+    assert found.history[-1] < 0.5 * found.history[0]
+
+
+def test_multipliers_tied_to_a_loss_cannot_be_split():
+    with pytest.raises(ExhumeError, match="need multiplier='free'"):
+        Stationarity(multiplier="tied", splits=1)
+
+
 def test_multipliers_tied_to_an_unknown_loss_are_refused():
     view = replace(regression(3e-3).view(), training={})
     with pytest.raises(Refusal, match="need to know it"):

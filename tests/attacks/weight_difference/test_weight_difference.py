@@ -11,6 +11,7 @@ from scipy.optimize import linear_sum_assignment
 import exhume
 from exhume.attacks import Restarted, WeightDifference
 from exhume.core.errors import ExhumeError, Refusal
+from exhume.core.run_context import RunContext
 from exhume.records import Outcome
 from tests.attacks.victims import train_mlp
 
@@ -151,8 +152,56 @@ def test_an_interrupted_attack_ends_with_the_same_result(small, tmp_path):
     assert replace(resumed, seconds=0.0) == replace(whole, seconds=0.0)
 
 
+SPLITTING = [
+    WeightDifference(steps=60, midway=0.0, splits=1),
+    WeightDifference(steps=60, midway=0.5, splits=1),
+    WeightDifference(steps=60, midway=0.5, splits=3),
+    WeightDifference(steps=60, midway=0.5, splits=2, at_once=5),
+]
+
+
+@pytest.mark.parametrize("attack", SPLITTING)
+@pytest.mark.parametrize("place", [20, 30, 31])
+def test_an_interrupted_attack_with_splits_ends_with_the_same_result(small, tmp_path, attack, place):
+    file = tmp_path / "attack.safetensors"
+    whole = attack.run(small, seed=3, device="cpu")
+    with pytest.raises(KeyboardInterrupt):
+        attack.run(small, seed=3, device="cpu", progress=stop_at(place), checkpoint=file)
+    resumed = attack.run(small, seed=3, device="cpu", checkpoint=file)
+    assert replace(resumed, seconds=0.0) == replace(whole, seconds=0.0)
+    assert len(whole) == 24
+    assert bool((whole.duals.abs().sum(1) > 0).all())
+
+
+def test_splits_add_what_half_of_the_candidates_cannot_explain(small):
+    plain = WeightDifference(steps=60, midway=0.0).run(small, seed=3, device="cpu")
+    split = SPLITTING[0].run(small, seed=3, device="cpu")
+    assert len(split) == len(plain) == 24
+    assert not torch.equal(split.history, plain.history)
+    assert split.history[-1] < 0.5 * split.history[0]
+    fewer = WeightDifference(steps=60, midway=0.0, candidates=12).run(small, seed=3, device="cpu")
+    assert split.history[-1] < fewer.history[-1]
+
+
+def test_runs_with_splits_end_as_they_would_alone(small):
+    context = RunContext.start(seed=0)
+    attack = WeightDifference(steps=20, splits=1, precision="float64")
+    together = attack.recover_together([small] * 3, [torch.Generator().manual_seed(n) for n in range(3)], context)
+    (alone,) = attack.recover_together([small], [torch.Generator().manual_seed(2)], context)
+    torch.testing.assert_close(together[2].inputs, alone.inputs, rtol=0, atol=1e-4)
+
+
+def test_convolutional_networks_can_be_attacked_with_splits():
+    data = exhume.load("digits", classes="odd-even", size=4, test=0)
+    view = exhume.train(data, model=exhume.ConvNet(channels=4, depth=1), device="cpu", steps=20).view()
+    found = WeightDifference(steps=12, candidates=8, splits=1).run(view, device="cpu")
+    chunked = WeightDifference(steps=12, candidates=8, splits=1, at_once=3).run(view, device="cpu")
+    assert found.history[-1] < found.history[0]
+    torch.testing.assert_close(chunked.history, found.history, rtol=1e-3, atol=1e-6)
+
+
 def test_steps_that_are_too_large_are_reported(small):
-    found = WeightDifference(steps=50, learning_rate=1e30).run(small, device="cpu")
+    found = WeightDifference(steps=50, learning_rate=1e30, splits=1).run(small, device="cpu")
     assert found.outcome is Outcome.DIVERGED
     assert "lower the learning rate" in found.message
     assert bool(torch.isfinite(found.inputs).all())
@@ -196,6 +245,7 @@ def test_interrupted_restarts_end_with_the_same_result(small, tmp_path):
         {"balance": 2.0},
         {"tolerance": -1.0},
         {"patience": -1},
+        {"splits": -1},
     ],
 )
 def test_settings_that_cannot_work_are_refused(wrong):

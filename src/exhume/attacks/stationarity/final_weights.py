@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 import torch
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from exhume.attacks.attack import Attack
 from exhume.attacks.stationarity.candidates import Candidates, collect_candidates, to_pixels
@@ -63,6 +63,10 @@ class FinalWeights(Attack):
 
     The result is the same; a step costs about half as much again.
     """
+    splits: NonNegativeInt = 0
+    """Number of times that every candidate is split in two, along the direction in which that lowers the objective most
+    (:mod:`exhume.optimise.splitting`), evenly spread over the steps of a winner's run. The run starts with
+    ``candidates`` over ``2^splits``, at least one per label, and ends with all of them."""
     input_rate: Range = (0.01, 0.1)
     """Change of an input value per step, drawn between the two ends, as all ranges."""
     multiplier_rate: Range = (0.01, 0.1)
@@ -219,6 +223,7 @@ class FinalWeights(Attack):
             steps=self.steps,
             runs_at_once=self.runs_at_once,
             precision=self.precision,
+            splits=self.splits,
         )
 
     def _result(

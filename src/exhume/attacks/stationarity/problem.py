@@ -15,6 +15,7 @@ from exhume.attacks.stationarity.multipliers import Multipliers, Raw
 from exhume.clues.search_space import SearchSpace
 from exhume.clues.start_noise import split_first_layer
 from exhume.gradient_sums.coordinates import move_into_space
+from exhume.gradient_sums.curvature import GradientField
 from exhume.gradient_sums.interface import Sharpness
 from exhume.gradient_sums.natural_unit import natural_unit
 from exhume.gradient_sums.sums import WeightedSums, gradient_sums
@@ -91,6 +92,10 @@ class StationarityProblem(SumProblem):
             to_free = to_free + 2 * self.space.release(slope)
         shortfall, to_shortfall = self.multipliers.penalty(raw, floor)
         return value + self.floor_weight * shortfall, (to_free, to_raw + self.floor_weight * to_shortfall)
+
+    def split_field(self, free: Coordinates, raw: Raw, sharpness: Sharpness) -> GradientField:
+        """Return the gradients whose derivative decides on splits; see :mod:`exhume.optimise.splitting`."""
+        return self.residual_field(free, self.duals(free, raw)[None], sharpness)
 
     def residual(self, free: Coordinates, raw: Raw, sharpness: Sharpness = None) -> Float[Tensor, "*run"]:
         """Return the unexplained fraction of the squared weights, without penalties and balance.

@@ -9,12 +9,15 @@ from jaxtyping import Float, Int
 from pydantic import AfterValidator, PositiveFloat
 from torch import Tensor
 
+from exhume.attacks.stationarity.multipliers import MarginMultipliers
 from exhume.attacks.stationarity.problem import StationarityProblem
 from exhume.core.checkpoint import Checkpoint
 from exhume.core.progress import Progress, no_progress
+from exhume.gradient_sums.curvature import GradientField
 from exhume.optimise import Adam, Minimum, Variables, minimise_together
 from exhume.optimise.precision import Precision, coarse_share, rounds_to_bfloat16
 from exhume.optimise.runs import RunsObjective
+from exhume.optimise.splitting import Splits
 from exhume.records import Outcome
 
 
@@ -113,6 +116,7 @@ def minimise_runs(
     progress: Progress = no_progress,
     stage: str = "search",
     checkpoint: Checkpoint | None = None,
+    splits: int = 0,
 ) -> FinishedRuns:
     """Minimise the objective from every start at once, each run with its own knobs."""
     like, candidates = start[0], start[0].shape[1]
@@ -126,6 +130,10 @@ def minimise_runs(
             return values / scale, tuple(candidates / scale * gradient for gradient in gradients)
 
         return objective
+
+    def fields(variables: Variables, elapsed: Float[Tensor, ""]) -> GradientField:
+        free, raw = variables
+        return problem.split_field(free, raw, sharpness)
 
     rounds = rounds_to_bfloat16(precision, like.device)
     ends = minimise_together(
@@ -141,6 +149,16 @@ def minimise_runs(
         stage=stage,
         checkpoint=checkpoint,
         coarse=objective_of(problem.rounded(torch.bfloat16)) if rounds else None,
+        splits=Splits.plan(
+            splits,
+            steps=(0, steps, steps),
+            labels=_labels(problem, like),
+            fields=fields,
+            space=problem.space,
+            dual_axis=1 - start[1].ndim,
+        )
+        if splits
+        else None,
     )
     free, raw = (torch.stack(variables) for variables in zip(*(end.variables for end in ends), strict=True))
     with torch.no_grad():
@@ -151,6 +169,13 @@ def minimise_runs(
         residuals=residuals.nan_to_num(torch.inf, torch.inf).cpu(),
         history=_mean_history(ends),
     )
+
+
+def _labels(problem: StationarityProblem, like: Float[Tensor, "run candidate free"]) -> Int[Tensor, " candidate"]:
+    """Return the label that is fixed for each candidate; 0 where none is."""
+    if isinstance(problem.multipliers, MarginMultipliers):
+        return problem.multipliers.labels
+    return torch.zeros(like.shape[1], dtype=torch.long, device=like.device)
 
 
 def _mean_history(ends: Sequence[Minimum]) -> Float[Tensor, " recorded"]:

@@ -29,6 +29,7 @@ class SearchPlan:
     steps: int
     runs_at_once: int
     precision: Precision
+    splits: int = 0
 
     @property
     def rounds(self) -> int:
@@ -81,7 +82,8 @@ class SearchStages:
     def run_winners(self, winners: Knobs) -> FinishedRuns:
         """Run the winners' settings from new starts, in turn."""
         knobs = winners.take(torch.arange(self.plan.restarts) % len(winners))
-        return self._minimise(self._draw_starts(knobs), knobs, self.plan.steps, "recover", "pool")
+        start = self._draw_starts(knobs)
+        return self._minimise(start, knobs, self.plan.steps, "recover", "pool", self.plan.splits)
 
     def discard_checkpoints(self) -> None:
         """Remove the checkpoints of all stages, once the result is complete."""
@@ -91,7 +93,9 @@ class SearchStages:
     def _draw_starts(self, knobs: Knobs) -> Variables:
         return draw_starts(self.problem, self.candidates, self.outputs, knobs, self.context.generator)
 
-    def _minimise(self, start: Variables, knobs: Knobs, steps: int, stage: str, name: str) -> FinishedRuns:
+    def _minimise(
+        self, start: Variables, knobs: Knobs, steps: int, stage: str, name: str, splits: int = 0
+    ) -> FinishedRuns:
         chunks = torch.split(torch.arange(len(knobs)), self.plan.runs_at_once)
         return FinishedRuns.join(
             [
@@ -104,6 +108,7 @@ class SearchStages:
                     progress=self.context.report,
                     stage=stage if len(chunks) == 1 else f"{stage}, part {number} of {len(chunks)}",
                     checkpoint=self._checkpoint(f"{name}-{number}", start, knobs, steps),
+                    splits=splits,
                 )
                 for number, chunk in enumerate(chunks, 1)
             ]

@@ -8,7 +8,7 @@ from exhume.attacks.stationarity.final_weights import FinalWeights
 from exhume.attacks.stationarity.multipliers import FreeMultipliers, Multipliers, TiedMultipliers
 from exhume.clues.known_loss import UserLoss, balanced_labels, encode_targets, resolve_loss, with_stable_repr
 from exhume.clues.subspace import InputSubspace
-from exhume.core.errors import Refusal
+from exhume.core.errors import ExhumeError, Refusal
 from exhume.core.settings import settings
 from exhume.optimise.precision import dtype_of
 from exhume.records import AttackerView, count_outputs
@@ -38,6 +38,8 @@ class Stationarity(FinalWeights):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "loss", with_stable_repr(self.loss))
+        if self.splits and self.multiplier == "tied":
+            raise ExhumeError("Stationarity: splits halve multipliers, so they need multiplier='free'.")
 
     def check(self, view: AttackerView) -> None:
         """Refuse multipliers tied to an unknown loss, and what every such attack refuses."""

@@ -11,6 +11,7 @@ from exhume.clues.evidence import Evidence, find_evidence
 from exhume.clues.search_space import SearchSpace
 from exhume.core.errors import ExhumeError
 from exhume.gradient_sums.coordinates import move_into_space
+from exhume.gradient_sums.curvature import GradientField
 from exhume.gradient_sums.dense import DenseSums
 from exhume.gradient_sums.natural_unit import natural_unit
 from exhume.gradient_sums.residuals import leave_out
@@ -143,14 +144,22 @@ class WeightChange(SumProblem):
         Variables with a first dimension of runs have one value per run, independent of the other runs.
         """
         free, raw_duals = variables
-        first, last = self.sharpness
-        sharpness = (first + (last - first) * elapsed).to(free)
-        duals = self.duals(raw_duals).movedim(-3, 0)  # points first, as gradient sums have them
+        duals, sharpness = self._duals_and_sharpness(raw_duals, elapsed)
         value, to_arguments, to_duals = self.squared_residual(free, duals, sharpness)
         to_free = self.to_free(to_arguments)
         if (outside := self.box_penalty(free)) is not None:
             value, to_free = value + outside[0], to_free + outside[1]
         return value, (to_free, self.dual_unit * to_duals.movedim(0, -3))
+
+    def split_field(self, variables: tuple[Tensor, ...], elapsed: Float[Tensor, ""]) -> GradientField:
+        """Return the gradients whose derivative decides on splits; see :mod:`exhume.optimise.splitting`."""
+        free, raw_duals = variables
+        return self.residual_field(free, *self._duals_and_sharpness(raw_duals, elapsed))
+
+    def _duals_and_sharpness(self, raw_duals: RawDuals, elapsed: Float[Tensor, ""]) -> tuple[Tensor, Tensor]:
+        """Return duals with the points first, as gradient sums have them, and the sharpness at this moment."""
+        first, last = self.sharpness
+        return self.duals(raw_duals).movedim(-3, 0), (first + (last - first) * elapsed).to(raw_duals)
 
     def confidence(self, free: Coordinates, raw_duals: RawDuals) -> Float[Tensor, " candidate"]:
         """Return how far each candidate's own contribution exceeds the residual, from 0 to 1.

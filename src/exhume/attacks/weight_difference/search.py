@@ -12,6 +12,7 @@ from exhume.core.run_context import RunContext
 from exhume.optimise import Adam, Decay, Minimum, Objective, Variables, minimise, minimise_together
 from exhume.optimise.outcomes import thin_history
 from exhume.optimise.precision import Precision, coarse_share, rounds_to_bfloat16
+from exhume.optimise.splitting import Splits
 from exhume.records import Outcome
 
 
@@ -43,6 +44,7 @@ class Search:
     patience: int
     precision: Precision
     natural_unit: bool
+    splits: int
     about: str
     """Identifies the search in its checkpoints."""
 
@@ -118,6 +120,7 @@ class Search:
                 stage="search",
                 checkpoint=saved,
                 coarse=self._coarse_objective(problem),
+                splits=self._splits(number, problem, starts[0]),
             )
             return [end]
         together = WeightChange.side_by_side(problems)
@@ -130,6 +133,24 @@ class Search:
             stage="search",
             checkpoint=saved,
             coarse=self._coarse_objective(together),
+            splits=self._splits(number, together, starts[0]),
+        )
+
+    def _splits(self, number: int, problem: WeightChange, start: Variables) -> Splits | None:
+        """Return the splits of one stage."""
+        if self.splits == 0:
+            return None
+        before, own, whole = (
+            sum(one.steps for one in some)
+            for some in (self.stages[:number], self.stages[number : number + 1], self.stages)
+        )
+        return Splits.plan(
+            self.splits,
+            steps=(before, own, whole),
+            labels=torch.zeros(len(start[0]), dtype=torch.long, device=start[0].device),
+            fields=problem.split_field,
+            space=problem.space,
+            dual_axis=-2,
         )
 
     def _coarse_objective(self, problem: WeightChange) -> Objective | None:

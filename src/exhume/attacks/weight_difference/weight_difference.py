@@ -101,6 +101,10 @@ class WeightDifference(Attack):
 
     The result is the same; a step costs about half as much again.
     """
+    splits: NonNegativeInt = 0
+    """Number of times that every candidate is split in two, along the direction in which that lowers the objective most
+    (:mod:`exhume.optimise.splitting`), evenly spread over the steps. The search starts with ``candidates`` over
+    ``2^splits``, and ends with all of them."""
 
     @classmethod
     def published(cls) -> "WeightDifference":
@@ -165,7 +169,8 @@ class WeightDifference(Attack):
     def explain_rest(self, view: AttackerView, rest: Rest, context: RunContext) -> Float[Tensor, "candidate value"]:
         """Return inputs that explain what known effects leave of the first layer's change, in a dense stack."""
         task = self._plan(view, rest)
-        (end,) = self._search(task).run([task.problems], [self._draw_guesses(view, task, context.generator)], context)
+        search = replace(self._search(task), splits=0)  # the curvature is that of all of the change
+        (end,) = search.run([task.problems], [self._draw_guesses(view, task, context.generator)], context)
         return end.problem.inputs(end.end.variables[0])
 
     def _search(self, task: "_Plan") -> Search:
@@ -177,6 +182,7 @@ class WeightDifference(Attack):
             patience=self.patience,
             precision=self.precision,
             natural_unit=self.dual_unit == "natural",
+            splits=self.splits,
             about=repr(self),
         )
 
