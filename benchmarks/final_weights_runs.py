@@ -80,6 +80,12 @@ def coloured(runs: int, ranges: dict[str, tuple[float, float]], *weights: float)
     return tuple(Variant(f"colour {one:g}", runs, 3000, settings | {"smoothness": one}, ranges) for one in weights)
 
 
+def many(runs: int, steps: int, ranges: dict[str, tuple[float, float]], weight: float, name: str = "many") -> Variant:
+    """Return a variant with colours, of more and shorter runs."""
+    settings = WIDE | {"colour": 1.0, "smoothness": weight}
+    return Variant(f"{name} colour {weight:g}", runs, steps, settings, ranges)
+
+
 ONE_EACH = {"smoothness": 1.0}
 CASES: dict[str, tuple[str, float, tuple[Variant, ...]]] = {
     "binary": (
@@ -98,6 +104,8 @@ CASES: dict[str, tuple[str, float, tuple[Variant, ...]]] = {
         (
             *smooth(24, SHARP, 1.0, 0.0, 0.3, 3.0, 0.1),
             *coloured(24, SHARP, 1.0, 0.3, 3.0),
+            many(72, 1000, SHARP, 0.3),
+            many(72, 3000, SHARP, 0.3, "more"),
             Variant("one each", 24, 3000, ONE_EACH, SHARP),
             Variant("all ranges", 128, settings=WIDE),
         ),
@@ -108,6 +116,7 @@ CASES: dict[str, tuple[str, float, tuple[Variant, ...]]] = {
         (
             *smooth(24, SOFT, 1.0, 0.0, 0.3, 3.0),
             *coloured(24, SOFT, 1.0, 0.3, 3.0),
+            many(72, 1000, SOFT, 3.0),
             Variant("all ranges", 128, settings=WIDE),
         ),
     ),
@@ -117,6 +126,7 @@ CASES: dict[str, tuple[str, float, tuple[Variant, ...]]] = {
         (
             *smooth(24, SHARP, 1.0, 0.0, 0.3, 3.0),
             *coloured(24, SHARP, 1.0, 0.3, 3.0),
+            many(72, 1000, SHARP, 3.0),
             Variant("all ranges", 128, settings=WIDE),
         ),
     ),
