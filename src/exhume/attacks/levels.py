@@ -173,7 +173,9 @@ def prove_by_levels(
     certified = found.certified | is_proven
     p_values = torch.ones(len(found), dtype=torch.float64) if found.p_values is None else found.p_values
     about = dict(found.diagnostics) | {"on_levels": to_json_value(is_proven)}
-    for name, value in (("doubts", ""), ("error_bounds", 0.0)):
+    # The value of a level is rounded twice: here, and where the network was trained on it.
+    rounding = torch.finfo(torch.float32).eps * max(abs(low), abs(high))
+    for name, value in (("doubts", ""), ("error_bounds", rounding)):
         if name in about:
             pairs = zip(about[name], is_proven.tolist(), strict=True)
             about[name] = [value if proven else old for old, proven in pairs]
