@@ -1,4 +1,4 @@
-"""The time limit: every long step can be stopped, and what there was no time to judge stays unproven."""
+"""Searches that are stopped: by a time limit in any step, or by a user. What was not judged by then stays unproven."""
 
 import functools
 import itertools
@@ -24,6 +24,7 @@ from exhume.attacks.gates.sums import explain_rows, measure_off_units
 from exhume.attacks.levels import are_pinned
 from exhume.clues.clues import clues_of
 from exhume.core import run_context
+from exhume.core.errors import ExhumeError
 from exhume.core.run_context import GRACE_SECONDS, GRACE_SHARE, OutOfTime, RunContext
 from exhume.models.mlp import MLP
 from exhume.records import AttackerView, Outcome, Reconstruction
@@ -140,6 +141,48 @@ def test_what_was_not_judged_is_judged_later_without_another_search(tmp_path, mo
         )
         assert set(notes) == {"certify"}
         assert replace(resumed, seconds=0.0) == replace(whole_recovery(), seconds=0.0)
+
+
+def test_an_interrupted_search_ends_the_same(tmp_path, monkeypatch):
+    view, whole = digits_view(), whole_recovery()
+    monkeypatch.setattr("exhume.core.checkpoint.SAVE_SECONDS", 0.0)
+
+    class StopError(Exception):
+        pass
+
+    def stop_at_round(number):
+        def progress(stage, done, total, note):
+            if note == f"round {number}":
+                raise StopError
+
+        return progress
+
+    file = tmp_path / "rows.safetensors"
+    for number in (1, 2):
+        with pytest.raises(StopError):
+            IN_ROUNDS.run(view, device="cpu", checkpoint=file, progress=stop_at_round(number))
+    resumed = IN_ROUNDS.run(view, device="cpu", checkpoint=file)
+    assert replace(resumed, seconds=0.0) == replace(whole, seconds=0.0)
+    with pytest.raises(ExhumeError, match="other settings"):
+        IN_ROUNDS.run(view, seed=1, device="cpu", checkpoint=file)
+
+
+@pytest.mark.parametrize("report", [1, 3])
+def test_a_search_that_is_stopped_saves_its_state_however_short_it_was(tmp_path, report):
+    view, file, seen = digits_view(), tmp_path / "rows.safetensors", []
+
+    def stop(stage, done, total, note):
+        seen.append(note)
+        if seen.count("round 2") == report:  # a round reports more than once
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        IN_ROUNDS.run(view, device="cpu", checkpoint=file, progress=stop)
+    assert file.is_file()
+    notes = []
+    resumed = IN_ROUNDS.run(view, device="cpu", checkpoint=file, progress=lambda *report: notes.append(report[3]))
+    assert notes[0] == "round 2"
+    assert replace(resumed, seconds=0.0) == replace(whole_recovery(), seconds=0.0)
 
 
 @pytest.mark.parametrize("seconds", [0, 3, 40, 200, 260, 1000])
