@@ -68,12 +68,12 @@ def check_tensors(weights: Any, what: str) -> None:
     if not isinstance(weights, Mapping):
         hint = "; give its state_dict()" if isinstance(weights, nn.Module) else ""
         raise WeightsError(
-            f"The {what} is a mapping from the names of parameters to tensors, not a {type(weights).__name__}{hint}."
+            f"The {what} must be a mapping from parameter names to tensors, not a {type(weights).__name__}{hint}."
         )
     for name, tensor in weights.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor):
             raise WeightsError(
-                f"The {what} maps the names of parameters to tensors, not {name!r} to a {type(tensor).__name__}."
+                f"The {what} must map parameter names to tensors, not {name!r} to a {type(tensor).__name__}."
             )
 
 
