@@ -120,6 +120,9 @@ def test_a_reconstruction_says_what_levels_prove():
     assert proven.certified.tolist() == [True, True, False]
     torch.testing.assert_close(proven.inputs[:2], inputs[:2].float(), atol=1e-7, rtol=0)
     assert proven.diagnostics["doubts"] == ["", "", "noise"]
+    bounds, errors = proven.diagnostics["error_bounds"], (proven.inputs - inputs).abs().amax(dim=1).tolist()
+    assert all(error <= bound < 1e-6 for error, bound in zip(errors[:2], bounds[:2], strict=True))
+    assert bounds[2] == 0.1
     assert proven.outcome == Outcome.PARTIAL
     assert proven.message.endswith("1 further input is certified by the levels of 8-bit images.")
     everything = prove_by_levels(view_of(), reconstruct(inputs), 1e-3)

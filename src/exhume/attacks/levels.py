@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from exhume.core.json_values import to_json_value
+from exhume.core.progress import Tick, no_tick
 from exhume.core.text import count_noun
 from exhume.records import AttackerView, Outcome, Reconstruction
 
@@ -104,7 +105,9 @@ def find_levels(
     return Levels(is_proven=log_p < math.log(error_rate), log_p=log_p, nearest=nearest.to(values))
 
 
-def are_pinned(inputs: Float[Tensor, "input value"], others: Float[Tensor, "other value"]) -> Bool[Tensor, " input"]:
+def are_pinned(
+    inputs: Float[Tensor, "input value"], others: Float[Tensor, "other value"], tick: Tick = no_tick
+) -> Bool[Tensor, " input"]:
     """Return which inputs lie on no line to another one that has further points on levels.
 
     Some 8-bit images have coarser levels, as those of MNIST that were drawn with 36 shades: the 36th part of the way
@@ -113,12 +116,14 @@ def are_pinned(inputs: Float[Tensor, "input value"], others: Float[Tensor, "othe
     Args:
         inputs: inputs on levels, with values between 0 and 1.
         others: inputs that they may be mixed with; an input itself among them does not count.
+        tick: called before each input; may raise to stop.
     """
     parts = torch.arange(1, 4 * STEPS, device=inputs.device).double() / (4 * STEPS)
     generator = torch.Generator().manual_seed(0)
     few = torch.randperm(inputs.shape[1], generator=generator)[:PREVIEWED].to(inputs.device)
     pinned = []
     for one in inputs.double():
+        tick()
         ways = (others.double() - one) * STEPS
         scaled = parts[:, None, None] * ways[:, few]
         survivors = ((scaled - scaled.round()).abs() <= 0.25).all(dim=2).nonzero()
@@ -168,7 +173,9 @@ def prove_by_levels(
     certified = found.certified | is_proven
     p_values = torch.ones(len(found), dtype=torch.float64) if found.p_values is None else found.p_values
     about = dict(found.diagnostics) | {"on_levels": to_json_value(is_proven)}
-    for name, value in (("doubts", ""), ("error_bounds", 0.0)):
+    # The value of a level is rounded twice: here, and where the network was trained on it.
+    rounding = torch.finfo(torch.float32).eps * max(abs(low), abs(high))
+    for name, value in (("doubts", ""), ("error_bounds", rounding)):
         if name in about:
             pairs = zip(about[name], is_proven.tolist(), strict=True)
             about[name] = [value if proven else old for old, proven in pairs]

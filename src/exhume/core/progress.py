@@ -1,6 +1,14 @@
 """Progress callbacks: how long work reports its progress, without knowing who shows it."""
 
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
+
+Tick = Callable[[], None]
+"""Called between steps of a computation that has nothing to save; may raise to stop it."""
+
+
+def no_tick() -> None:
+    """Do nothing (the default tick)."""
 
 
 @runtime_checkable

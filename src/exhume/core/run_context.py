@@ -2,10 +2,10 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,8 +24,11 @@ class OutOfTime(ExhumeError):  # noqa: N818 - an event that callers handle, not 
         """Whether the work should save its state and return what it has, where it can, instead of ending here."""
 
 
+Result = TypeVar("Result")
 STOPS = (KeyboardInterrupt, OutOfTime)
 """What a progress report may raise: a user's wish to stop, or the deadline. Loops save their state, then re-raise."""
+GRACE_SHARE, GRACE_SECONDS = 0.25, 1.0
+"""How long after its deadline the result of a search may be made: a share of the time limit, plus some seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +45,10 @@ class RunContext:
     """The file that the state of the work is saved to and continued from; None: nothing is saved."""
     deadline: float = math.inf
     """When to stop, on the clock of :func:`time.monotonic`."""
+    limit: float = math.inf
+    """The seconds between the start of the work and its deadline."""
+    is_ending: bool = False
+    """Whether the deadline has been extended to end the work (:meth:`with_grace`), and is kept to the end."""
     wraps_up: bool = False
     """Whether work that the deadline stops should return what it has so far, where it can."""
     cut: dict[str, float] = field(default_factory=dict, compare=False)
@@ -63,6 +70,7 @@ class RunContext:
             progress=progress,
             checkpoint=None if checkpoint is None else Path(checkpoint),
             deadline=math.inf if seconds is None else time.monotonic() + seconds,
+            limit=math.inf if seconds is None else max(seconds, 0.0),
             wraps_up=wraps_up,
         )
 
@@ -73,10 +81,31 @@ class RunContext:
             OutOfTime: when the deadline has passed.
         """
         self.progress(stage, done, total, note)
-        is_done = self.wraps_up and done >= total > 0  # the little that is left to do is worth its time
+        # The little that is left to do is worth its time.
+        is_done = self.wraps_up and not self.is_ending and done >= total > 0
         if time.monotonic() > self.deadline and not is_done:
             self.cut.setdefault(stage, done / total if total else 0.0)
             raise OutOfTime("The time for this work is spent.", wraps_up=self.wraps_up)
+
+    def with_grace(self) -> "RunContext":
+        """Return the context of the work that makes a result of what a search found, with a little more time.
+
+        A search may use all of its time, and what it found is worth nothing before it is read out and judged.
+        """
+        return replace(self, deadline=self.deadline + GRACE_SHARE * self.limit + GRACE_SECONDS, is_ending=True)
+
+    def within_time(self, work: Callable[[], Result], otherwise: Result) -> Result:
+        """Return the result of work, or ``otherwise`` where the deadline stops it and the caller wants what there is.
+
+        Raises:
+            OutOfTime: when the deadline has passed and the caller does not.
+        """
+        try:
+            return work()
+        except OutOfTime as stop:
+            if not stop.wraps_up:
+                raise
+            return otherwise
 
     def part(self, name: str, *, generator: torch.Generator | None = None) -> "RunContext":
         """Return the context of a named part of the work, with a checkpoint file of its own beside this one."""

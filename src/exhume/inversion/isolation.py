@@ -9,7 +9,6 @@ Two errors are bounded. Noise turns the span and moves the input along with it. 
 may have a part in the features; as the layers are not linear, the greater share of it stays visible outside the span.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from exhume.core.progress import Tick, no_tick
 from exhume.inversion.conditioning import DirectSteps, Footprints, examine, jacobian, normal_matrix
 from exhume.inversion.feature_span import FeatureSpan
 from exhume.inversion.gauss_newton import InputBox, Trunk, minimise_residuals
@@ -44,7 +44,7 @@ def isolate(
     box: InputBox,
     footprints: Footprints,
     rules: InversionRules,
-    tick: Callable[[], None] = lambda: None,
+    tick: Tick = no_tick,
 ) -> Isolated | None:
     """Move an input until its features lie in the span, and return it if it is proven.
 

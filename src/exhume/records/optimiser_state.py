@@ -110,7 +110,7 @@ class OptimiserState(Record):
         return self.with_moments(first, second)
 
 
-def read_state(state: "OptimiserState | Mapping[str, Any]", model: nn.Module) -> OptimiserState:
+def read_state(state: Any, model: nn.Module) -> OptimiserState:
     """Return a state that users may give as PyTorch's ``optimizer.state_dict()``, or as first moments by name.
 
     Raises:
@@ -118,9 +118,9 @@ def read_state(state: "OptimiserState | Mapping[str, Any]", model: nn.Module) ->
     """
     if isinstance(state, OptimiserState):
         return state
-    if "param_groups" in state and "state" in state:
+    if isinstance(state, Mapping) and "param_groups" in state and "state" in state:
         return read_torch_state(state, model)
-    if not all(isinstance(tensor, Tensor) for tensor in state.values()):
+    if not isinstance(state, Mapping) or not all(isinstance(tensor, Tensor) for tensor in state.values()):
         raise WeightsError(
             "An optimiser's state is PyTorch's optimizer.state_dict(), or a tensor for each parameter's name."
         )

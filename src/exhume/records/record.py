@@ -67,15 +67,25 @@ def check_lengths(**tensors: Tensor) -> None:
             raise ValueError(f"there are {rows} {first} but {other} {name}")
 
 
-def check_bounds(bounds: Bounds | None) -> None:
-    """Raise :class:`ExhumeError` unless the bounds of an input value are finite and in ascending order."""
+def check_bounds(bounds: Any) -> Bounds | None:
+    """Return the bounds of an input value as a tuple.
+
+    Raises:
+        ExhumeError: unless they are two finite numbers in ascending order.
+    """
     if bounds is None:
-        return
-    low, high = bounds
+        return None
+    try:
+        low, high = (value if isinstance(value, int) else float(value) for value in bounds)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ExhumeError(
+            f"The bounds of an input value are two finite numbers, such as (0, 1), not {bounds!r}."
+        ) from error
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ExhumeError(
             f"The bounds of an input value are two finite numbers, the lower one first, not ({low:g}, {high:g})."
         )
+    return bounds if isinstance(bounds, tuple) else (low, high)
 
 
 def read_bounds(values: Any) -> Bounds | None:

@@ -17,6 +17,14 @@ from exhume.models.architecture import Architecture
 from exhume.models.outputs import with_tensor_output
 from exhume.models.tangent import widen
 from exhume.records.checkpoints import read_checkpoint
+from exhume.records.given import (
+    check_tensors,
+    check_training,
+    read_input_shape,
+    read_more_gradients,
+    read_offset,
+    require_module,
+)
 from exhume.records.optimiser_state import OptimiserState, read_state
 from exhume.records.public_training import SECRETS, PublicTraining
 from exhume.records.record import Bounds, Record, check_bounds, drop_none, read_bounds, refuse_misfits
@@ -55,7 +63,8 @@ class AttackerView(Record):
     bounds: Bounds | None = (0.0, 1.0)
     """The range of an input value before ``offset`` is subtracted; part of a model's published interface."""
     offset: Float[Tensor, "..."] | None = None
-    """What users of the model subtract from an input first: published preprocessing, so known to the attacker."""
+    """What users of the model subtract from an input first: published preprocessing, so known to the attacker. A plain
+    number is subtracted from every value."""
     linearised: bool = False
     """Whether the released network is the first-order expansion around ``initial``."""
     training: Facts = field(default_factory=PublicTraining)
@@ -69,12 +78,19 @@ class AttackerView(Record):
     def __post_init__(self) -> None:
         if isinstance(self.training, Mapping):
             object.__setattr__(self, "training", PublicTraining.from_facts(self.training))
-        check_bounds(self.bounds)
-        object.__setattr__(self, "model", with_tensor_output(self.model, self.input_shape))
+        check_training(self.training)
+        object.__setattr__(self, "input_shape", read_input_shape(self.input_shape))
+        object.__setattr__(self, "offset", read_offset(self.offset, self.input_shape))
+        object.__setattr__(self, "bounds", check_bounds(self.bounds))
+        object.__setattr__(self, "more_gradients", read_more_gradients(self.more_gradients))
+        object.__setattr__(self, "model", with_tensor_output(require_module(self.model), self.input_shape))
         expected = weight_shapes(self.model)
-        for name in ("final", "initial", "gradient"):
+        for name, what in (("final", "final weights"), ("initial", "initial weights"), ("gradient", "gradient")):
             weights = getattr(self, name)
-            if weights is not None and not weights.keys() <= expected.keys():
+            if weights is None and name != "final":
+                continue
+            check_tensors(weights, what)
+            if not weights.keys() <= expected.keys():
                 object.__setattr__(self, name, match_names(dict(weights), expected.keys()))
         for when, weights in (("final", self.final), ("initial", self.initial)):
             if weights is not None:
@@ -82,6 +98,8 @@ class AttackerView(Record):
         if self.gradient is not None:
             check_gradient(self.gradient, expected, "gradient")
         for number, other in enumerate(self.more_gradients, 2):
+            check_tensors(other.weights, f"{number}. gradient's weights")
+            check_tensors(other.gradient, f"{number}. gradient")
             check_weights(other.weights, expected, f"{number}. gradient's")
             check_gradient(other.gradient, expected, f"{number}. gradient")
             if self.gradient is None or other.gradient.keys() != self.gradient.keys():
@@ -90,8 +108,10 @@ class AttackerView(Record):
                 )
         if self.optimiser_state is not None:
             object.__setattr__(self, "optimiser_state", read_state(self.optimiser_state, self.model))
+            check_tensors(self.optimiser_state.first_moment, "optimiser state")
             check_gradient(self.optimiser_state.first_moment, expected, "optimiser state")
             if self.optimiser_state.second_moment:
+                check_tensors(self.optimiser_state.second_moment, "optimiser's second moment")
                 check_gradient(self.optimiser_state.second_moment, expected, "optimiser's second moment")
 
     @property

@@ -28,8 +28,6 @@ from tests.attacks.gates.victims import (
 )
 
 BRIEF = GateCertificate(rounds=24, patience=6)
-IN_ROUNDS = GateCertificate(rounds=24, patience=6, starts=4)
-"""Few starting points, so that the search takes several rounds."""
 """Patience that is enough for these small networks."""
 
 
@@ -58,15 +56,11 @@ HANDLED = {
     "momentum": (("digits", 10), {"momentum": 0.9, "steps": 500}),
     "early stopping": (("digits", 10), {"stop_loss": 1e-2}),
     "large steps": (("digits", 10), {"lr": 0.15, "momentum": 0.0, "steps": 500}),
-    "weight decay": (("digits", 10), {"weight_decay": 1e-3, "steps": 600}),
     "weight decay, large inputs": (("faces", 10), {"weight_decay": 1e-3, "steps": 600}),
     "binary cross-entropy": (("digits", 10), {"loss": "bce", "steps": 1500}),
-    "cross-entropy": (("digits", 10), {"loss": "ce", "steps": 1500}),
     "Huber": (("digits", 10), {"loss": "huber"}),
     "one hidden layer": (("digits", 10), {"model": MLP(width=256, depth=1)}),
-    "three hidden layers": (("digits", 10), {"model": MLP(width=256, depth=3)}),
     "four hidden layers": (("digits", 10), {"model": MLP(width=256, depth=4)}),
-    "ten classes": (("digits", 12, "all"), {}),
     "ten classes, cross-entropy": (("digits", 12, "all"), {"loss": "ce", "steps": 1000}),
     "NTK parameterisation": (("digits", 10), {"model": MLP(width=256, parameterisation="ntk")}),
     "bias in the first layer only": (("digits", 10), {"model": MLP(width=256, bias="first")}),
@@ -169,7 +163,7 @@ def test_the_inputs_of_a_head_on_frozen_features_are_recovered():
         model, inputs, targets, loss=functional.mse_loss, lr=0.03, steps=800, momentum=0.9
     )
     view = AttackerView(model=model, initial=initial, final=final, input_shape=(1, 25, 25), offset=data.offset)
-    found = recover(view)
+    found = recover(view, attack=replace(BRIEF, descents=1))  # 392 features do not determine 625 pixels
     assert found.inputs.shape[1:] == (392,)
     errors = (found.inputs[:, None] - frozen(inputs)[None]).abs().amax(dim=2)
     assert int((errors < 0.02).any(dim=0).sum()) >= 8
@@ -195,48 +189,6 @@ class TestWithoutBias:
         assert len(found) == 10
         assert float(cosines.amax(dim=1).min()) > 0.9999
         assert score(found, data.train.inputs).false == 0
-
-
-def test_an_interrupted_search_ends_the_same(tmp_path, monkeypatch):
-    view, whole = digits_view(), recover(digits_view(), attack=IN_ROUNDS)
-    monkeypatch.setattr("exhume.core.checkpoint.SAVE_SECONDS", 0.0)
-
-    class StopError(Exception):
-        pass
-
-    def stop_at_round(number):
-        def progress(stage, done, total, note):
-            if note == f"round {number}":
-                raise StopError
-
-        return progress
-
-    file = tmp_path / "rows.safetensors"
-    for number in (1, 2):
-        with pytest.raises(StopError):
-            IN_ROUNDS.run(view, device="cpu", checkpoint=file, progress=stop_at_round(number))
-    resumed = IN_ROUNDS.run(view, device="cpu", checkpoint=file)
-    assert replace(resumed, seconds=0.0) == replace(whole, seconds=0.0)
-    with pytest.raises(ExhumeError, match="other settings"):
-        IN_ROUNDS.run(view, seed=1, device="cpu", checkpoint=file)
-
-
-@pytest.mark.parametrize("report", [1, 3])
-def test_a_search_that_is_stopped_saves_its_state_however_short_it_was(tmp_path, report):
-    view, file, seen = digits_view(), tmp_path / "rows.safetensors", []
-
-    def stop(stage, done, total, note):
-        seen.append(note)
-        if seen.count("round 2") == report:  # a round reports more than once
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        IN_ROUNDS.run(view, device="cpu", checkpoint=file, progress=stop)
-    assert file.is_file()
-    notes = []
-    resumed = IN_ROUNDS.run(view, device="cpu", checkpoint=file, progress=lambda *report: notes.append(report[3]))
-    assert notes[0] == "round 2"
-    assert replace(resumed, seconds=0.0) == replace(recover(view, attack=IN_ROUNDS), seconds=0.0)
 
 
 def test_a_checkpoint_of_another_kind_gets_one_sentence(tmp_path):

@@ -22,6 +22,7 @@ from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.sums import Explained, log_odds_one, log_p_one, measure_off_units
 from exhume.attacks.gates.zeros import find_zeros, zero_width
 from exhume.core.least_squares import solve_least_squares
+from exhume.core.progress import Tick, no_tick
 
 
 class Doubt(StrEnum):
@@ -39,6 +40,7 @@ class Doubt(StrEnum):
     RANGE = "it lies outside the range of inputs, or its scale is not determined"
     FEATURES = "it is a feature outside the range of features, or of layers that leave the range open"
     MOVED = "the layers below moved while the gradients were summed, so it is an average of features"
+    TIME = "the time was spent before it could be judged"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +51,11 @@ class Certificate:
     """One per input; :attr:`Doubt.NONE` where it is proven."""
     errors: Float[Tensor, " row"]
     """Bound on the error of the values of each input; infinite where rows are missing."""
+
+    @classmethod
+    def unjudged(cls, rows: Float[Tensor, "row rank"]) -> "Certificate":
+        """Return the certificate of rows that there was no time to judge, which proves nothing."""
+        return cls(doubts=[Doubt.TIME] * len(rows), errors=torch.full((len(rows),), torch.inf).to(rows))
 
     def with_doubt(self, doubt: Doubt, where: Bool[Tensor, " row"]) -> "Certificate":
         """Return the certificate with one more reason for doubt; reasons that were there already stay."""
@@ -68,6 +75,7 @@ def certify(
     scale: Float[Tensor, "row 1"] | float,
     families: Families | None = None,
     explained: Explained | None = None,
+    tick: Tick = no_tick,
 ) -> Certificate:
     """Decide which inputs are proven.
 
@@ -78,30 +86,31 @@ def certify(
         scale: what inputs are multiplied by, where the layer has no bias.
         families: sets of rows of which only the span bounds the inputs of other rows; None: there are none.
         explained: how well backward signals explain the rows, where values follow from inputs.
+        tick: called between steps; may raise to stop.
     """
     rows = checked.rows
     errors = torch.full((len(rows),), torch.inf).to(rows)
     certificate = Certificate(doubts=[Doubt.NONE] * len(rows), errors=errors)
     if not checked.is_complete:
         return certificate.with_doubt(Doubt.MISSING_ROWS, errors > 0)
-    errors = (input_errors(problem, rows, families)[:, None] * scale)[:, 0]
+    errors = (input_errors(problem, rows, families, tick)[:, None] * scale)[:, 0]
     codes = checked.inputs @ problem.basis
     certificate = Certificate(doubts=certificate.doubts, errors=errors)
     certificate = certificate.with_doubt(Doubt.CHANCE, log_p >= math.log(problem.certificate.error_rate))
     certificate = certificate.with_doubt(Doubt.GATES, ~checked.is_exact)
-    parts = may_contain(problem, rows, codes, is_strict=True)
+    parts = may_contain(problem, rows, codes, is_strict=True, tick=tick)
     certificate = certificate.with_doubt(Doubt.SUM, ~are_clean(problem, rows))
     if explained is not None:
         certificate, is_noticed = doubt_values(certificate, problem, rows, explained)
         is_mixed = (parts & ~is_noticed).any(dim=0)
     else:
-        certificate = doubt_sums(certificate, problem, rows, checked.inputs * scale)
+        certificate = doubt_sums(certificate, problem, rows, checked.inputs * scale, tick)
         # The true row behind a mixture is unknown, and so is which other rows contain it.
         is_mixed = parts.any(dim=0) | parts.any(dim=1)
     certificate = certificate.with_doubt(Doubt.NEAR_DUPLICATE, is_mixed)
-    certificate = certificate.with_doubt(Doubt.HIDDEN, may_hide(problem, rows))
+    certificate = certificate.with_doubt(Doubt.HIDDEN, may_hide(problem, rows, tick))
     if explained is None:
-        suspects = may_leave_traces(problem, rows, checked.inputs * scale, parts)
+        suspects = may_leave_traces(problem, rows, checked.inputs * scale, parts, tick)
         certificate = certificate.with_doubt(Doubt.HIDDEN, suspects)
     return certificate.with_doubt(Doubt.NOISE, ~(errors <= problem.certificate.precision))
 
@@ -131,13 +140,14 @@ def doubt_sums(
     problem: RowProblem,
     rows: Float[Tensor, "row rank"],
     inputs: Float[Tensor, "row value"],
+    tick: Tick = no_tick,
 ) -> Certificate:
     """Add the doubt that a row is a sum of rows: refuted as that of one input, or not refuted as a sum.
 
     What no row refutes alone, all rows without a doubt may refute together; a small error of the law does not.
     """
     rules = problem.certificate
-    units, limit = measure_off_units(problem, rows, inputs), math.log(rules.error_rate / len(rows))
+    units, limit = measure_off_units(problem, rows, inputs, tick), math.log(rules.error_rate / len(rows))
     is_one, is_no_sum = log_p_one(units) > limit, log_odds_one(units) > -limit
     # Squares do not cancel: where they show all gradients in the span of the rows' inputs, none is hidden in another.
     may_be_sum = len(rows) > 1 and problem.forms is None
@@ -162,6 +172,7 @@ def may_leave_traces(
     rows: Float[Tensor, "row rank"],
     inputs: Float[Tensor, "row value"],
     parts: Bool[Tensor, "row row"],
+    tick: Tick = no_tick,
 ) -> Bool[Tensor, " row"]:
     """Return which rows may have left traces in others, at units that these should not have fired.
 
@@ -172,7 +183,7 @@ def may_leave_traces(
     have fired, unless rows that it may contain (``parts``) explain all of them. In an optimiser's state, where the law
     of firing is less sure, few such entries suffice, and the suspects are nonzero at all of them.
     """
-    units, rules = measure_off_units(problem, rows, inputs), problem.certificate
+    units, rules = measure_off_units(problem, rows, inputs, tick), problem.certificate
     is_nonzero = problem.normalise(rows).abs() > zero_width(problem, rows)
     is_unlikely = units.is_off & (units.firing < rules.unlikely)
     strange = (is_unlikely & is_nonzero).to(rows)
@@ -189,6 +200,7 @@ def may_leave_traces(
         is_suspect = torch.as_tensor(tail < limit, device=rows.device)
         is_sound = ~torch.as_tensor(has_many, device=rows.device)
         for row in has_many.nonzero()[0].tolist():
+            tick()
             has_many[row] = not _explain_traces(problem, rows, row, parts[row] & is_sound, strange[row].bool())
     is_suspect = is_suspect & torch.as_tensor(has_many, device=rows.device)[:, None]
     return is_suspect.fill_diagonal_(False).any(dim=0)
@@ -210,7 +222,7 @@ def _explain_traces(
     return bool(left <= width[row] + (solved.abs() * width[others]).sum())
 
 
-def may_hide(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Bool[Tensor, " row"]:
+def may_hide(problem: RowProblem, rows: Float[Tensor, "row rank"], tick: Tick = no_tick) -> Bool[Tensor, " row"]:
     """Return which rows may be sums of two inputs that are so similar that the rank does not show both.
 
     Their difference then lies beyond the rank, above noise, and is zero where the row is. Directions that have nothing
@@ -220,6 +232,7 @@ def may_hide(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Bool[Tenso
         return torch.zeros(len(rows), dtype=torch.bool)
     is_hiding = []
     for zeros in find_zeros(problem, rows):
+        tick()
         part = problem.hidden[:, zeros[: problem.hidden.shape[1]]]
         least = float(torch.linalg.eigvalsh(part @ part.T)[0])
         is_hiding.append(least < problem.certificate.like_others * part.shape[1] / int(problem.gated.sum()))

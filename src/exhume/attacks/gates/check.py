@@ -16,6 +16,7 @@ from exhume.attacks.gates.readout import choose_sign, divide_by_constant, fit_in
 from exhume.attacks.gates.rules import CertificateRules
 from exhume.attacks.gates.significance import log_p_placement
 from exhume.attacks.gates.zeros import classify_entries
+from exhume.core.progress import Tick, no_tick
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,27 +44,39 @@ class CheckedRows:
         return self.contradictions <= self.rules.allowed_contradictions(self.units)
 
 
-def check_rows(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> CheckedRows:
+def check_rows(problem: RowProblem, rows: Float[Tensor, "row rank"], tick: Tick = no_tick) -> CheckedRows:
     """Read out the input of each row from all of them, and check one against the other.
 
     With rows missing, the part of an input that they leave open is fitted to the row's own zeros; the p-value accounts
-    for this freedom.
+    for this freedom. ``tick`` is called between steps; it may raise to stop.
     """
-    readers = torch.linalg.pinv(rows)
-    inputs = choose_sign(problem, rows, (problem.change @ readers).T)
+    inputs = _read_inputs(problem, rows)
     directions, _ = missing_directions(problem, rows)
-    free = directions.shape[1]
-    if free:
+    if directions.shape[1]:
         # What missing rows add to an input may outweigh its constant, so both signs are tried. Where missing rows have
         # little effect, the input as it is read out is nearer than any fit.
-        fits = torch.stack([inputs, *(fit_inputs(problem, rows, directions, sign * inputs) for sign in (1, -1))])
+        fits = torch.stack([inputs, *(fit_inputs(problem, rows, directions, sign * inputs, tick) for sign in (1, -1))])
         best = torch.stack([measure_agreement(problem, rows, fit) for fit in fits]).argmax(dim=0)
         inputs = fits[best, torch.arange(len(rows), device=rows.device)]
-    agreement = measure_agreement(problem, rows, inputs)
+    return _compare(problem, rows, inputs)
+
+
+def read_rows(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> CheckedRows:
+    """Check rows as :func:`check_rows` does, but leave inputs as all rows together show them, which takes no time."""
+    return _compare(problem, rows, _read_inputs(problem, rows))
+
+
+def _read_inputs(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float[Tensor, "row value"]:
+    return choose_sign(problem, rows, (problem.change @ torch.linalg.pinv(rows)).T)
+
+
+def _compare(problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: Float[Tensor, "row value"]) -> CheckedRows:
+    """Compare rows with their inputs."""
+    free = missing_directions(problem, rows)[0].shape[1]
     return CheckedRows(
         rows=rows,
         inputs=divide_by_constant(problem, inputs),
-        agreement=agreement,
+        agreement=measure_agreement(problem, rows, inputs),
         log_p=log_p_placement(problem, rows, inputs, free),
         contradictions=count_contradictions(problem, rows, inputs),
         is_complete=free == 0,

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from exhume.attacks.gates.participants import POWER, Columns
 from exhume.core.least_squares import solve_least_squares
+from exhume.core.progress import Tick, no_tick
 
 REFINEMENTS = 3
 """Number of times per round that gradients and inputs are fitted in turn; converges."""
@@ -20,14 +21,17 @@ WEIGHTINGS = 12
 """Number of weighted fits in a robust fit; each is 0.4 times as wide as the one before, down to the noise."""
 
 
-def add_inputs(columns: Columns, codes: Float[Tensor, "input rank"]) -> Float[Tensor, "all rank"]:
-    """Return known inputs, fitted together, and those that are found in what they leave of the columns."""
+def add_inputs(columns: Columns, codes: Float[Tensor, "input rank"], tick: Tick = no_tick) -> Float[Tensor, "all rank"]:
+    """Return known inputs, fitted together, and those that are found in what they leave of the columns.
+
+    ``tick`` is called between steps; it may raise to stop.
+    """
     left = columns.changes
     for _ in range(len(left)):
         new = _agreeing(columns, left, codes)
         if len(codes) + len(new) == 0:
             return codes
-        codes, left = _fit(columns, torch.cat([codes, new]), left)
+        codes, left = _fit(columns, torch.cat([codes, new]), left, tick)
         if len(new) == 0:
             return codes
     return codes
@@ -65,22 +69,22 @@ def _agreeing(
 
 
 def _fit(
-    columns: Columns, codes: Float[Tensor, "input rank"], left: Float[Tensor, "rank unit"]
+    columns: Columns, codes: Float[Tensor, "input rank"], left: Float[Tensor, "rank unit"], tick: Tick
 ) -> tuple[Float[Tensor, "input rank"], Float[Tensor, "rank unit"]]:
     """Fit the gradients of inputs and the inputs in turn; return the inputs and what they leave of the columns."""
     for _ in range(REFINEMENTS):
-        effects, left = _fit_effects(columns, codes, left)
+        effects, left = _fit_effects(columns, codes, left, tick)
         weights = _weigh(columns, left).sqrt()
         solved = solve_least_squares((effects * weights).T, (columns.changes * weights).T)
         solved = solved / (solved @ columns.constant)[:, None]
         # A larger correction means that its columns belong to others as well.
         is_near = (solved - codes).norm(dim=1) < columns.same * codes.norm(dim=1)
         codes = torch.where(is_near[:, None], solved, codes)
-    return codes, _fit_effects(columns, codes, left)[1]
+    return codes, _fit_effects(columns, codes, left, tick)[1]
 
 
 def _fit_effects(
-    columns: Columns, codes: Float[Tensor, "input rank"], left: Float[Tensor, "rank unit"]
+    columns: Columns, codes: Float[Tensor, "input rank"], left: Float[Tensor, "rank unit"], tick: Tick
 ) -> tuple[Float[Tensor, "input unit"], Float[Tensor, "rank unit"]]:
     """Fit one gradient per input to as many columns as possible; return the effects and what they leave.
 
@@ -96,6 +100,7 @@ def _fit_effects(
     weights, width = _weigh(columns, left), columns.deviations * columns.noise
     effects = codes.new_zeros(len(codes), flat.shape[1])
     for count in range(WEIGHTINGS):
+        tick()
         normal = ((flat * weights) @ flat.T) * coupling
         # Inputs with fewer columns than outputs leave gradients open.
         normal = normal + (1e-12 * normal.diagonal().mean() + 1e-300) * torch.eye(len(normal)).to(normal)

@@ -18,6 +18,7 @@ from exhume.attacks.gates.rows import are_same
 from exhume.attacks.gates.rules import SearchRules
 from exhume.attacks.gates.zeros import count_beyond_chance, find_zeros
 from exhume.core.devices import numbers_at_once
+from exhume.core.progress import Tick, no_tick
 
 LEAST_GAIN = 1e-3
 """Least gain of an exchange, in zeros; less is rounding."""
@@ -71,16 +72,23 @@ def joint_score(problem: RowProblem, rows: Float[Tensor, "rank rank"]) -> float:
 
 
 def exchange_rows(
-    problem: RowProblem, rows: Float[Tensor, "rank rank"], proposals: Float[Tensor, "proposal rank"]
+    problem: RowProblem,
+    rows: Float[Tensor, "rank rank"],
+    proposals: Float[Tensor, "proposal rank"],
+    tick: Tick = no_tick,
 ) -> Float[Tensor, "rank rank"]:
-    """Exchange rows for proposals, those with the largest gain first, until no exchange helps."""
+    """Exchange rows for proposals, those with the largest gain first, until no exchange helps.
+
+    ``tick`` is called before each trial; it may raise to stop.
+    """
     proposals = proposals[~are_same(problem, proposals, rows).any(dim=1)]
     present, proposed = ClassifiedRows.of(problem, rows), ClassifiedRows.of(problem, proposals)
     score = present.score(problem)
     improved = len(proposals) > 0
     while improved:
         improved = False
-        for proposal, place in _promising_exchanges(problem, present, proposed):
+        for proposal, place in _promising_exchanges(problem, present, proposed, tick):
+            tick()
             trial = present.replaced([place], proposed, [proposal])
             if (new := trial.score(problem)) > score + LEAST_GAIN:
                 present, score, improved = trial, new, True
@@ -194,16 +202,16 @@ def _volume_weight(problem: RowProblem) -> float:
 
 
 def _promising_exchanges(
-    problem: RowProblem, present: ClassifiedRows, proposed: ClassifiedRows
+    problem: RowProblem, present: ClassifiedRows, proposed: ClassifiedRows, tick: Tick = no_tick
 ) -> list[tuple[int, int]]:
     """Return the exchanges that help if made alone, as pairs of proposal and place, the best first."""
-    proposal, place, gain = _estimate_gains(problem, present, proposed)
+    proposal, place, gain = _estimate_gains(problem, present, proposed, tick)
     best = gain.argsort(descending=True)[: problem.rank].tolist()
     return [(int(proposal[at]), int(place[at])) for at in best if float(gain[at]) > LEAST_GAIN]
 
 
 def _estimate_gains(
-    problem: RowProblem, present: ClassifiedRows, proposed: ClassifiedRows
+    problem: RowProblem, present: ClassifiedRows, proposed: ClassifiedRows, tick: Tick = no_tick
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return exchanges, as proposals and places, and the gain in joint score of each.
 
@@ -223,6 +231,7 @@ def _estimate_gains(
     proposals_tried, places = _pair_with_places(problem.search, parts, before)
     size = max(1, numbers_at_once(rows.device) // (few * margins.shape[1]))
     for start in range(0, len(places), size):
+        tick()
         proposal, place = proposals_tried[start : start + size], places[start : start + size]
         at = torch.arange(len(place), device=rows.device)
         # With the row at this place replaced, every other input loses its share of the input that was read there.

@@ -16,12 +16,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from exhume.attacks.attack import Attack
-from exhume.attacks.gates.rounds import Explain, Tick
+from exhume.attacks.gates.rounds import Explain
 from exhume.attacks.gates.rules import SearchRules
 from exhume.attacks.weight_difference import WeightDifference
 from exhume.clues.subspace import InputSubspace
 from exhume.clues.tail import tail_view
 from exhume.core.errors import Refusal
+from exhume.core.progress import Tick
 from exhume.core.run_context import RunContext
 from exhume.gradient_sums.sums import stack_of
 from exhume.inversion.through_trunk import trunk_of

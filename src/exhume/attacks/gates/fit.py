@@ -8,22 +8,27 @@ from exhume.attacks.gates.halfspaces import weighted_gram
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.zeros import find_zeros
 from exhume.core.devices import numbers_at_once
+from exhume.core.progress import Tick, no_tick
 
 
 def fit_codes(
-    problem: RowProblem, rows: Float[Tensor, "row rank"], steps: int = 6, ridge: float = 1e-2
+    problem: RowProblem,
+    rows: Float[Tensor, "row rank"],
+    steps: int = 6,
+    ridge: float = 1e-2,
+    tick: Tick = no_tick,
 ) -> Float[Tensor, "row rank"]:
     """Fit an input to the zeros of each row: off at both ends where the row is zero, on at one end elsewhere.
 
     Logistic regression on the gates, both classes weighed alike, from a least-squares start by Newton steps. At which
-    end a unit is on is decided by the current margins.
+    end a unit is on is decided by the current margins. ``tick`` is called before each step; it may raise to stop.
     """
     size = max(1, numbers_at_once(rows.device) // problem.features.numel())
-    parts = [_fit(problem, zeros, steps, ridge) for zeros in torch.split(find_zeros(problem, rows), size)]
+    parts = [_fit(problem, zeros, steps, ridge, tick) for zeros in torch.split(find_zeros(problem, rows), size)]
     return turn_off_zeros(problem, rows, torch.cat(parts)) if parts else rows
 
 
-def _fit(problem: RowProblem, zeros: Bool[Tensor, "row unit"], steps: int, ridge: float) -> Tensor:
+def _fit(problem: RowProblem, zeros: Bool[Tensor, "row unit"], steps: int, ridge: float, tick: Tick) -> Tensor:
     # At the same weights, both ends are one; it counts twice.
     ends = 1 if problem.is_local else 2
     features, identity = problem.features[: ends * zeros.shape[1]], torch.eye(problem.rank).to(problem.rows)
@@ -32,7 +37,7 @@ def _fit(problem: RowProblem, zeros: Bool[Tensor, "row unit"], steps: int, ridge
     weights = weights + is_nonzero / is_nonzero.sum(dim=1, keepdim=True).clamp(min=1)
     weights = (0.5 * problem.units * weights).repeat(1, ends)
     labels = is_nonzero.repeat(1, ends)
-    gram = weighted_gram(features.T, weights)
+    gram = weighted_gram(features.T, weights, tick)
     penalty = ridge * gram.diagonal(dim1=1, dim2=2).mean(dim=1).clamp(min=1e-150)[:, None, None] * identity
     codes: Tensor = torch.linalg.solve(gram + penalty, ((2 * labels - 1) * weights @ features)[..., None])[..., 0]
     margins = (codes @ features.T).abs()
@@ -46,7 +51,7 @@ def _fit(problem: RowProblem, zeros: Bool[Tensor, "row unit"], steps: int, ridge
         on = torch.sigmoid(margins)
         slope = (share * (on - labels)) @ features + 1e-2 * codes
         curvature = (share * on * (1 - on)).clamp(min=2e-3 / ends)
-        hessian = weighted_gram(features.T, curvature) + 1e-2 * identity
+        hessian = weighted_gram(features.T, curvature, tick) + 1e-2 * identity
         step = torch.linalg.solve(hessian, slope[..., None])[..., 0]
         longest = 3 * codes.norm(dim=1, keepdim=True) / step.norm(dim=1, keepdim=True).clamp(min=1e-12)
         codes = codes - step * longest.clamp(max=1)

@@ -10,8 +10,8 @@ from pydantic import Field, InstanceOf, PositiveInt
 from torch import Tensor
 
 from exhume.attacks.attack import Attack
-from exhume.attacks.gates.certificate import Doubt, certify
-from exhume.attacks.gates.check import check_rows
+from exhume.attacks.gates.certificate import Certificate, Doubt, certify
+from exhume.attacks.gates.check import check_rows, read_rows
 from exhume.attacks.gates.compression import compress_values
 from exhume.attacks.gates.explaining import explanations
 from exhume.attacks.gates.features import doubt_features, in_units_of_features
@@ -40,6 +40,7 @@ from exhume.clues.second_moment import read_unit_squares
 from exhume.clues.subspace import InputSubspace
 from exhume.core.errors import Refusal
 from exhume.core.json_values import to_json_value
+from exhume.core.progress import Tick
 from exhume.core.run_context import STOPS, OutOfTime, RunContext
 from exhume.core.settings import settings
 from exhume.core.text import count_noun
@@ -119,13 +120,14 @@ class GateCertificate(Attack):
             # Features that moved are never certified, so that rows are worth no more than separated inputs. They may
             # double the rank, too: each leaves its direction of movement beside it.
             is_early = not subspace.layer.inputs_stood_still and search.rounds == 0
-            if search.idle >= problem.search.patience or is_early:
-                separated = separate(view, subspace, problem) if separated is None else separated
-                if len(separated) > max(len(search.found), problem.rank // 4 if is_early else 0):
-                    break
             before = search.pack()
             try:
                 search.tick()
+                if search.idle >= problem.search.patience or is_early:
+                    if separated is None:
+                        separated = separate(view, subspace, problem, search.tick)
+                    if len(separated) > max(len(search.found), problem.rank // 4 if is_early else 0):
+                        break
                 if contrast >= NEEDED_CONTRAST and self._is_time_for_levels(search, contrast >= QUICK_CONTRAST):
                     on_levels, contrast = self._look_for_levels(view, subspace, problem, search, context), -math.inf
                 if not search.is_settled:
@@ -139,10 +141,39 @@ class GateCertificate(Attack):
                 break
             if saved is not None and saved.is_due():
                 saved.save(*search.pack())
+        is_whole, state = not context.cut, search.pack()
+        try:
+            found = self._conclude(view, subspace, problem, search, context, separated, on_levels)
+        except STOPS:
+            if saved is not None and is_whole:
+                saved.save(*state)
+            raise
+        if saved is not None and is_whole and context.cut:
+            saved.save(*state)  # so that the same call judges what was found, and searches no more
+        return found
+
+    def _conclude(
+        self,
+        view: AttackerView,
+        subspace: InputSubspace,
+        problem: RowProblem,
+        search: RowSearch,
+        context: RunContext,
+        separated: Tensor | None,
+        on_levels: Tensor | None,
+    ) -> Reconstruction:
+        """Read out what a search found and judge it; what there is no time to judge stays unproven."""
+        ending = context.with_grace()
+
+        def tick() -> None:
+            ending.report("recover", len(search.found), problem.rank, "certify")
+
         context.progress("recover", len(search.found), problem.rank, "certify")
-        found = self._result(view, subspace, problem, search)
+        found = self._result(view, subspace, problem, search, ending, tick)
         if int(found.certified.sum()) < problem.rank and not search.inputs.are_all:
-            separated = separate(view, subspace, problem) if separated is None else separated
+            if separated is None:
+                nothing = found.inputs[:0].cpu()
+                separated = ending.within_time(lambda: separate(view, subspace, problem, tick), nothing)
             found = add_candidates(found.cpu(), _unknown(separated, found, problem.certificate.precision), SEPARATED)
         if subspace.layer.reads_input:
             if not problem.has_bias:  # an input of any other scale lies on levels as well
@@ -154,21 +185,26 @@ class GateCertificate(Attack):
 
             def confirm(inputs: Tensor) -> Tensor:
                 codes, others = _codes(view, problem, inputs), _codes(view, problem, found.inputs)
-                return are_trained_on(problem, codes, others, choice=search.inputs.choice)
+                unproven = torch.zeros(len(inputs), dtype=torch.bool)
+                return ending.within_time(
+                    lambda: are_trained_on(problem, codes, others, choice=search.inputs.choice, tick=tick), unproven
+                )
 
             found = prove_by_levels(view, found, self.error_rate / 2, problem.rank - 1, tried, confirm, known)
             if on_levels is None:
                 return found
             # These are on levels by construction, which proves nothing.
             return add_candidates(found, _unknown(on_levels, found, problem.certificate.precision), ON_LEVELS)
-        guess = 1e-3 if problem.gates_are_exact else 1e-2
+        guess, evidence = 1e-3 if problem.gates_are_exact else 1e-2, subspace.layer.evidence
+
+        def log_p(features: Tensor) -> Tensor:
+            codes, unproven = _encode(problem, features), torch.zeros(len(features), dtype=torch.float64)
+            return ending.within_time(lambda: log_p_own_rows(problem, codes, tick), unproven)
+
         proof = None
         if subspace.layer.inputs_stood_still:
-            proof = SpanProof(
-                span=FeatureSpan(basis=subspace.basis, strengths=subspace.strengths, noise=subspace.noise),
-                log_p=lambda features: log_p_own_rows(problem, _encode(problem, features)),
-                error_rate=self.error_rate / 2,
-            )
+            span = FeatureSpan(basis=subspace.basis, strengths=subspace.strengths, noise=subspace.noise)
+            proof = SpanProof(span=span, log_p=log_p, error_rate=self.error_rate / 2)
         return invert_features(
             view,
             subspace.layer.name,
@@ -217,27 +253,41 @@ class GateCertificate(Attack):
         return None
 
     def _result(
-        self, view: AttackerView, subspace: InputSubspace, problem: RowProblem, search: RowSearch
+        self,
+        view: AttackerView,
+        subspace: InputSubspace,
+        problem: RowProblem,
+        search: RowSearch,
+        context: RunContext,
+        tick: Tick,
     ) -> Reconstruction:
         # The zeros of a chosen row may still scatter more than noise. In a state, entries of any size are no noise.
         # Rows that follow from proven inputs may have too few zeros to be fitted to them.
         is_final = has_decayed(problem) or search.inputs.are_all
-        rows = search.found if is_final else polish(problem, search.found)
-        rows, families = fit_families(problem, rows)
+        rows, families = search.found, list[list[int]]()
+        if not is_final:
+            rows = context.within_time(lambda: polish(problem, search.found, tick=tick), rows)
+        rows, families = context.within_time(lambda: fit_families(problem, rows, tick), (rows, families))
         tried = max(search.tried, 1)
-        checked = check_rows(problem, rows)
+        checked = context.within_time(lambda: check_rows(problem, rows, tick), None) or read_rows(problem, rows)
         inputs = checked.inputs[:, : subspace.layer.input_size]
         problem = in_units_of_features(problem, subspace.layer, inputs)
         rules = problem.certificate
-        # Neither may be an accident: the zeros or values of the row, and that the input read out for it predicts zeros.
         scale, is_scaled = (1.0, True) if problem.has_bias else fit_scale(view, inputs, rules)
         inputs = inputs * scale
-        by_row, explained = log_p_generic(problem, rows), None
-        if problem.has_known_values and checked.is_complete:
-            explained = explain_rows(problem, rows, checked.inputs * scale)
-            by_row = torch.minimum(by_row, explained.log_p) + math.log(2)  # two tests for the same row
-        log_p = (torch.maximum(checked.log_p, by_row) + math.log(tried)).clamp(max=0.0)
-        certificate = certify(problem, checked, log_p, scale, families, explained)
+
+        def judge() -> tuple[Tensor, Certificate]:
+            by_row, explained = log_p_generic(problem, rows), None
+            if problem.has_known_values and checked.is_complete:
+                explained = explain_rows(problem, rows, checked.inputs * scale, tick)
+                by_row = torch.minimum(by_row, explained.log_p) + math.log(2)  # two tests for the same row
+            # Neither may be an accident: the zeros or values of the row, and that the input read out for it predicts
+            # zeros.
+            log_p = (torch.maximum(checked.log_p, by_row) + math.log(tried)).clamp(max=0.0)
+            return log_p, certify(problem, checked, log_p, scale, families, explained, tick)
+
+        unjudged = torch.zeros_like(checked.log_p), Certificate.unjudged(rows)
+        log_p, certificate = context.within_time(judge, unjudged)
         certificate = certificate.with_doubt(Doubt.RANGE, ~(is_inside_range(view, inputs, rules) & is_scaled))
         certificate = doubt_features(certificate, view, subspace.layer, inputs, rules)
         certified = certificate.is_certified

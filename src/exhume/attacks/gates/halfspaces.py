@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from exhume.core.devices import numbers_at_once
+from exhume.core.progress import Tick, no_tick
 
 
 def fit_halfspaces(
@@ -14,6 +15,7 @@ def fit_halfspaces(
     ridge: float,
     steps: int = 2,
     base: Float[Tensor, "candidate gate"] | float = 0.0,
+    tick: Tick = no_tick,
 ) -> Float[Tensor, "candidate free"]:
     """Fit the inputs whose gates match the units that are ``on``, by Newton steps of a logistic regression.
 
@@ -27,6 +29,7 @@ def fit_halfspaces(
         ridge: penalty on squared coordinates.
         steps: number of Newton steps.
         base: the part of the margins that is known already.
+        tick: called between steps; may raise to stop.
     """
     identity = torch.eye(features.shape[1], dtype=features.dtype, device=features.device)
     for _ in range(steps):
@@ -36,7 +39,7 @@ def fit_halfspaces(
         labels = probability * (on / (1 - before * after).clamp(min=1e-6)).repeat(1, 2)
         curvature = probability * (1 - probability) + 1e-4
         slope = probability - labels
-        hessian = weighted_gram(features.T, curvature) + ridge * identity
+        hessian = weighted_gram(features.T, curvature, tick) + ridge * identity
         step = torch.linalg.solve(hessian, (slope @ features + ridge * codes)[..., None])[..., 0]
         # The step is shortened so that no margin moves by more than four.
         longest = (step @ features.T).abs().amax(dim=1, keepdim=True).clamp(min=1e-30)
@@ -45,16 +48,21 @@ def fit_halfspaces(
 
 
 def weighted_gram(
-    vectors: Float[Tensor, "rank unit"], weights: Float[Tensor, "candidate unit"]
+    vectors: Float[Tensor, "rank unit"], weights: Float[Tensor, "candidate unit"], tick: Tick = no_tick
 ) -> Float[Tensor, "candidate rank rank"]:
     """Return ``V diag(w) Vᵀ`` for each row of weights, in chunks that fit into memory.
 
     For more rows of weights than vectors, it is one product with the pairwise products of the vectors.
+    ``tick`` is called before each chunk; it may raise to stop.
     """
     rank, most = len(vectors), numbers_at_once(vectors.device)
     if rank <= len(weights) and rank * vectors.numel() <= most:
+        tick()
         pairs = (vectors[:, None] * vectors).reshape(rank * rank, -1)
         return (weights @ pairs.T).reshape(-1, rank, rank)
     size = max(1, most // vectors.numel())
-    parts = [weights[at : at + size, None, :] for at in range(0, max(len(weights), 1), size)]
-    return torch.cat([(vectors * part) @ vectors.T for part in parts])
+    grams = []
+    for at in range(0, max(len(weights), 1), size):
+        tick()
+        grams.append((vectors * weights[at : at + size, None, :]) @ vectors.T)
+    return torch.cat(grams)

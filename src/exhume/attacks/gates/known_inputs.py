@@ -6,7 +6,6 @@ all other known inputs, and few zeros determine what is left open. Once all inpu
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -27,6 +26,7 @@ from exhume.attacks.gates.zeros import count_chance_zeros, find_zeros
 from exhume.attacks.levels import are_pinned, find_levels
 from exhume.core.chance import bound_log_tail, log_choices
 from exhume.core.devices import numbers_at_once
+from exhume.core.progress import Tick, no_tick
 
 INDEPENDENT = 1e-4
 """Least part of an input that others do not span, relative to its norm; less than that is the same input again."""
@@ -63,10 +63,11 @@ class KnownInputs:
         """Whether all inputs are known, which then determine all rows."""
         return len(self.codes) == self.problem.rank
 
-    def add(self, codes: Float[Tensor, "candidate rank"], *, with_rows: bool = False) -> bool:
+    def add(self, codes: Float[Tensor, "candidate rank"], *, with_rows: bool = False, tick: Tick = no_tick) -> bool:
         """Keep inputs that lie on levels, in coordinates of the basis; return whether there are any new ones.
 
         ``with_rows`` finds the rows of all known inputs as well; those that were read out from rows do not need it.
+        ``tick`` is called between steps; it may raise to stop.
         """
         problem, before = self.problem, len(self.codes)
         if problem.ends is None or problem.rank < 2 or len(codes) == 0:
@@ -78,7 +79,7 @@ class KnownInputs:
             self._keep(codes_of(problem, levels.nearest[levels.is_proven]), levels.log_p[levels.is_proven])
         is_more = len(self.codes) > before
         if is_more and (with_rows or self.are_all):
-            self._find_rows()
+            self._find_rows(tick)
         return is_more
 
     def accept(
@@ -97,8 +98,8 @@ class KnownInputs:
             if len(more) > len(self.codes):
                 self.codes, self.log_p = more, torch.cat([self.log_p, one[None].to(self.log_p)])
 
-    def _find_rows(self) -> None:
-        rows, log_p = rows_of_known(self.problem, self.codes)
+    def _find_rows(self, tick: Tick = no_tick) -> None:
+        rows, log_p = rows_of_known(self.problem, self.codes, tick)
         self.rows = rows if self.are_all else rows[log_p < math.log(self.problem.certificate.error_rate / self.tried)]
 
     def add_last(self, rows: Float[Tensor, "rank rank"]) -> None:
@@ -123,7 +124,7 @@ class KnownInputs:
         codes: Float[Tensor, "candidate rank"],
         rows: Float[Tensor, "row rank"],
         generator: torch.Generator,
-        tick: Callable[[], None] = lambda: None,
+        tick: Tick = no_tick,
     ) -> bool:
         """Move inputs to the ends of their range, and return whether this proves any.
 
@@ -138,14 +139,14 @@ class KnownInputs:
         problem, first, starts = self.problem, len(self.codes), codes
         while problem.ends is not None and not self.are_all:
             tick()
-            if not self.add(touch_range(problem, starts, rows), with_rows=True):
+            if not self.add(touch_range(problem, starts, rows, tick), with_rows=True, tick=tick):
                 break
             rows = heaviest_basis(problem, torch.cat([self.rows, rows]))
             random = draw_starts(problem, *missing_directions(problem, rows), problem.search.seeds // 2, generator)
             starts = torch.cat([codes, random @ problem.basis])
         return len(self.codes) > first
 
-    def touch_rows(self, rows: Float[Tensor, "row rank"], tick: Callable[[], None] = lambda: None) -> bool:
+    def touch_rows(self, rows: Float[Tensor, "row rank"], tick: Tick = no_tick) -> bool:
         """Move the inputs of known rows to the ends of their range, where other rows are missing.
 
         What is missing adds combinations of missing inputs to the input of a row, and nothing else. Returns whether
@@ -155,12 +156,11 @@ class KnownInputs:
         if problem.ends is None or not 0 < len(rows) < problem.rank:
             return False
         unknown = (~are_same(problem, rows, self.rows).any(dim=1)).nonzero()[:, 0].tolist()
-        codes, moved = fit_codes(problem, rows), [rows[:0]]
+        codes, moved = fit_codes(problem, rows, tick=tick), [rows[:0]]
         for row in unknown:
-            tick()
             others = torch.cat([rows[:row], rows[row + 1 :]])
-            moved.append(touch_range(problem, codes[row : row + 1], others))
-        return self.add(torch.cat(moved), with_rows=True)
+            moved.append(touch_range(problem, codes[row : row + 1], others, tick))
+        return self.add(torch.cat(moved), with_rows=True, tick=tick)
 
 
 def add_independent(known: Float[Tensor, "input rank"], codes: Float[Tensor, "new rank"]) -> Float[Tensor, "more rank"]:
@@ -173,9 +173,11 @@ def add_independent(known: Float[Tensor, "input rank"], codes: Float[Tensor, "ne
 
 
 def rows_of_known(
-    problem: RowProblem, codes: Float[Tensor, "input rank"]
+    problem: RowProblem, codes: Float[Tensor, "input rank"], tick: Tick = no_tick
 ) -> tuple[Float[Tensor, "input rank"], Float[Tensor, " input"]]:
     """Find the rows of known inputs, in coordinates of the basis, from the units that each left off.
+
+    ``tick`` is called between steps; it may raise to stop.
 
     Returns:
         The rows, and the log probabilities that inputs which were not trained on have such rows (:func:`log_p_row`).
@@ -194,7 +196,7 @@ def rows_of_known(
     rows = []
     for at, counts, where in zip(*(torch.split(each, size) for each in (units, score.isfinite(), within)), strict=True):
         columns = (problem.directions.T[at] * counts[..., None]) @ where
-        found = robust_normals(problem, columns, at, along, within=where)
+        found = robust_normals(problem, columns, at, along, within=where, tick=tick)
         rows.append((where @ found[..., None])[..., 0])
     every = torch.cat(rows)
     return every, log_p_row(problem, every, codes, problem.rank - len(codes))
@@ -235,6 +237,7 @@ def are_trained_on(
     others: Float[Tensor, "other rank"],
     *,
     choice: Choice | None = None,
+    tick: Tick = no_tick,
 ) -> Bool[Tensor, " input"]:
     """Return which of the inputs that levels prove were trained on as they are, rather than as parts of others.
 
@@ -249,30 +252,34 @@ def are_trained_on(
         choice: how the inputs were chosen, where another choice may be right: one in which some inputs are others plus
             differences of further ones. Some rows then contain others, a whole number of times. Where a rival choice is
             known, or some input has no such row, inputs of rows that may contain each other are in doubt.
+        tick: called between steps; may raise to stop.
     """
     known, places = _group(codes)
     if len(known) == 0:
         return places >= 0
     rules = problem.certificate
     limit = math.log(rules.error_rate / len(known))
-    rows, log_p, log_p_single = _judge_rows(problem, known)
+    rows, log_p, log_p_single = _judge_rows(problem, known, tick)
     is_sure = (log_p < limit) & (log_p_single > limit)
     if choice is not None and len(known) == problem.rank:
         if not choice.has_rivals and bool(is_sure.all()):
             return is_sure[places] & (places >= 0)
         whole = replace(problem, certificate=replace(rules, smallest_part=1.0))
-        parts = may_contain(whole, rows, known, is_strict=True).cpu()
+        parts = may_contain(whole, rows, known, is_strict=True, tick=tick).cpu()
         is_sure &= ~(parts.any(dim=0) | parts.any(dim=1))
     elif len(known) < problem.rank or not bool(is_sure.all()):
         values, rivals = values_of(problem, known), values_of(problem, others)
-        is_sure &= are_pinned(values, rivals)
+        is_sure &= are_pinned(values, rivals, tick)
     return is_sure[places] & (places >= 0)
 
 
-def log_p_own_rows(problem: RowProblem, codes: Float[Tensor, "input rank"]) -> Float[Tensor, " input"]:
+def log_p_own_rows(
+    problem: RowProblem, codes: Float[Tensor, "input rank"], tick: Tick = no_tick
+) -> Float[Tensor, " input"]:
     """Bound the log probability that inputs which were not trained on have rows of their own (:func:`log_p_row`).
 
-    It is 0 for an input whose row is not that of one input, and for one that others before it span.
+    It is 0 for an input whose row is not that of one input, and for one that others before it span. ``tick`` is called
+    between steps and may raise to stop.
     """
     known, places = _group(codes)
     is_first = torch.zeros(len(codes), dtype=torch.bool)
@@ -280,7 +287,7 @@ def log_p_own_rows(problem: RowProblem, codes: Float[Tensor, "input rank"]) -> F
         is_first[int((places == number).nonzero()[0, 0])] = True
     if len(known) == 0:
         return torch.zeros(len(codes), dtype=torch.float64)
-    _, log_p, log_p_single = _judge_rows(problem, known)
+    _, log_p, log_p_single = _judge_rows(problem, known, tick)
     log_p = torch.where(log_p_single > math.log(problem.certificate.error_rate / len(known)), log_p, 0.0)
     return torch.where(is_first, log_p[places], 0.0)
 
@@ -297,12 +304,12 @@ def _group(codes: Float[Tensor, "input rank"]) -> tuple[Float[Tensor, "known ran
 
 
 def _judge_rows(
-    problem: RowProblem, known: Float[Tensor, "input rank"]
+    problem: RowProblem, known: Float[Tensor, "input rank"], tick: Tick
 ) -> tuple[Float[Tensor, "input rank"], Float[Tensor, " input"], Float[Tensor, " input"]]:
     """Return the rows of inputs, the log p-values of having them, and those of being the row of one input."""
-    rows, log_p = rows_of_known(problem, known)
+    rows, log_p = rows_of_known(problem, known, tick)
     inputs = known @ problem.basis.T
     if problem.has_bias:
         inputs = inputs / inputs[:, -1:]
-    units = measure_off_units(problem, rows, inputs)
+    units = measure_off_units(problem, rows, inputs, tick)
     return rows, log_p.cpu(), log_p_one(units, problem.certificate.misjudged)

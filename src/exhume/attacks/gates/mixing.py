@@ -23,6 +23,7 @@ from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.squares import refute_parts
 from exhume.attacks.gates.zeros import zero_width
 from exhume.core.chance import bound_log_tail
+from exhume.core.progress import Tick, no_tick
 
 
 class UnitCounts(NamedTuple):
@@ -73,6 +74,7 @@ def may_contain(
     codes: Float[Tensor, "row rank"],
     *,
     is_strict: bool = False,
+    tick: Tick = no_tick,
 ) -> Bool[Tensor, "row row"]:
     """Return for each row which other rows may be mixed into it; the error rate is the probability of missing a part.
 
@@ -85,12 +87,13 @@ def may_contain(
         codes: their inputs, in coordinates of the basis.
         is_strict: for the certificate: only noise makes zeros inexact, and not also the search, and a row that no input
             explains may contain all others.
+        tick: called before each row; may raise to stop.
     """
     count = len(rows)
     if count < 2:
         return torch.zeros(count, count, dtype=torch.bool, device=rows.device)
     units = _classify(problem, rows, codes, is_strict)
-    parts, covered = _count_per_part(problem, units)
+    parts, covered = _count_per_part(problem, units, tick)
     if problem.forms is None:
         refuted = torch.zeros(count, count, dtype=torch.bool, device=rows.device)
     else:
@@ -160,7 +163,9 @@ def _classify(
     )
 
 
-def _count_per_part(problem: RowProblem, units: ClassifiedUnits) -> tuple[UnitCounts, Float[Tensor, "row number"]]:
+def _count_per_part(
+    problem: RowProblem, units: ClassifiedUnits, tick: Tick
+) -> tuple[UnitCounts, Float[Tensor, "row number"]]:
     """Count the units on which a part would show, for each row and each other row as its part.
 
     Returns:
@@ -172,6 +177,7 @@ def _count_per_part(problem: RowProblem, units: ClassifiedUnits) -> tuple[UnitCo
     counted = torch.stack(units.counted)
     parts, covered = counted.new_zeros(len(counted), count, count), counted.new_zeros(count, count - 1)
     for row in range(count):
+        tick()
         nonzero = ((units.size > least[row]) & informative).to(counted)
         parts[:, row] = counted[:, row] @ nonzero.T
         # Fewer than f other rows are zero there.

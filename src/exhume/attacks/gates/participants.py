@@ -15,6 +15,7 @@ from torch import Tensor
 from exhume.attacks.gates.rules import CertificateRules, SearchRules
 from exhume.clues.subspace import CLEAR_GAP
 from exhume.core.least_squares import solve_least_squares
+from exhume.core.progress import Tick, no_tick
 
 POWER = 0.5
 """Exponent of residuals in robust fits; below 1, so that many small outliers do not add up."""
@@ -85,8 +86,11 @@ class Columns:
         return ((codes @ self.limits.T) <= 0).double().mean(dim=1) <= self.search.few
 
 
-def peel(columns: Columns) -> Float[Tensor, "input rank"]:
-    """Find inputs round by round, and subtract what each adds to the columns it takes part in."""
+def peel(columns: Columns, tick: Tick = no_tick) -> Float[Tensor, "input rank"]:
+    """Find inputs round by round, and subtract what each adds to the columns it takes part in.
+
+    ``tick`` is called between steps; it may raise to stop.
+    """
     changes, rank = columns.changes, len(columns.changes)
     rows = changes.new_zeros(0, rank)
     patterns: list[Tensor] = []
@@ -95,7 +99,8 @@ def peel(columns: Columns) -> Float[Tensor, "input rank"]:
     for _ in range(rank):
         before = len(rows), len(codes)
         known = torch.stack(list(codes.values())) if codes else rows[:0]
-        for row, pattern in _find_rows(columns, as_inputs(columns, left), known):
+        for row, pattern in _find_rows(columns, as_inputs(columns, left), known, tick):
+            tick()
             is_new = float(torch.linalg.svdvals(torch.cat([rows, row[None]]))[-1]) > columns.search.independence
             # An input that takes part in these units and in no others hides the row of this one until it is known.
             hidden = [
@@ -103,7 +108,7 @@ def peel(columns: Columns) -> Float[Tensor, "input rank"]:
             ]
             if is_new and not hidden:
                 rows, patterns = torch.cat([rows, row[None]]), [*patterns, pattern]
-        left = _find_codes(columns, rows, patterns, codes)
+        left = _find_codes(columns, rows, patterns, codes, tick)
         if (len(rows), len(codes)) == before:
             break
     return torch.stack(list(codes.values())) if codes else rows[:0]
@@ -118,7 +123,7 @@ def as_inputs(columns: Columns, changes: Float[Tensor, "rank unit"]) -> Float[Te
 
 
 def _find_rows(
-    columns: Columns, codes: Float[Tensor, "input rank"], known: Float[Tensor, "known rank"]
+    columns: Columns, codes: Float[Tensor, "input rank"], known: Float[Tensor, "known rank"], tick: Tick = no_tick
 ) -> list[tuple[Float[Tensor, " rank"], Bool[Tensor, " unit"]]]:
     """Return rows that are zero exactly where their inputs take no part, with the units they take part in.
 
@@ -127,6 +132,7 @@ def _find_rows(
     free = torch.linalg.qr(known.T, mode="complete")[0][:, len(known) :]
     changes, found = free.T @ columns.changes, []
     for pattern in torch.unique(columns.participation(codes), dim=0) if len(codes) and len(changes) else ():
+        tick()
         if int((~pattern).sum()) < 2 * len(changes) or not bool(pattern.any()):  # too few zeros determine no row
             continue
         row, gap = _contrast(changes[:, pattern], changes[:, ~pattern])
@@ -158,10 +164,12 @@ def _find_codes(
     rows: Float[Tensor, "row rank"],
     patterns: list[Bool[Tensor, " unit"]],
     codes: dict[int, Float[Tensor, " rank"]],
+    tick: Tick = no_tick,
 ) -> Float[Tensor, "rank unit"]:
     """Add the inputs of rows to ``codes``, and return the columns less what these inputs explain."""
     entries = rows @ columns.changes
     while True:
+        tick()
         left = columns.changes
         for row, code in codes.items():
             left = left - code[:, None] * (entries[row] / (rows[row] @ code))
@@ -169,7 +177,7 @@ def _find_codes(
         agreed = {row: _agreed_code(columns, left, patterns[row]) for row in missing}
         new = {row: one for row, one in agreed.items() if one is not None}
         if not new and missing:
-            new = _fitted_codes(columns, left, entries, patterns, missing)
+            new = _fitted_codes(columns, left, entries, patterns, missing, tick)
         if not new:
             return left
         codes |= new
@@ -200,13 +208,14 @@ def _fitted_codes(
     entries: Float[Tensor, "row unit"],
     patterns: list[Bool[Tensor, " unit"]],
     missing: list[int],
+    tick: Tick = no_tick,
 ) -> dict[int, Float[Tensor, " rank"]]:
     """Fit the inputs of several rows to the columns that they share; keep those that explain two columns or more."""
     size = left.norm(dim=0)
     touched = torch.stack([patterns[row] for row in missing]).any(dim=0) & (size > columns.firm)
     if int(touched.sum()) <= len(missing):
         return {}
-    matrix, residuals = fit_robustly(entries[missing][:, touched], left[:, touched], size[touched])
+    matrix, residuals = fit_robustly(entries[missing][:, touched], left[:, touched], size[touched], tick)
     explained = torch.zeros_like(touched)
     explained[touched] = residuals < columns.deviations * columns.noise / size[touched]
     codes = (matrix / (columns.constant @ matrix)).T
@@ -222,9 +231,15 @@ def _fitted_codes(
 
 
 def fit_robustly(
-    known: Float[Tensor, "input unit"], wanted: Float[Tensor, "rank unit"], size: Float[Tensor, " unit"]
+    known: Float[Tensor, "input unit"],
+    wanted: Float[Tensor, "rank unit"],
+    size: Float[Tensor, " unit"],
+    tick: Tick = no_tick,
 ) -> tuple[Float[Tensor, "rank input"], Float[Tensor, " unit"]]:
-    """Fit ``wanted = A known`` for as many units as possible; return ``A`` and the residuals relative to ``size``."""
+    """Fit ``wanted = A known`` for as many units as possible; return ``A`` and the residuals relative to ``size``.
+
+    ``tick`` is called before each step; it may raise to stop.
+    """
 
     def fit(weights: Tensor) -> Tensor:
         return solve_least_squares((known * weights).T, (wanted * weights).T).T
@@ -233,6 +248,7 @@ def fit_robustly(
     residuals = (wanted - matrix @ known).norm(dim=0) / size
     width = residuals.median().clamp(min=1e-12)
     for _ in range(100):
+        tick()
         matrix = fit((residuals.square() + width**2) ** (POWER / 4 - 0.5) / size)
         residuals = (wanted - matrix @ known).norm(dim=0) / size
         width = 0.8 * width

@@ -11,7 +11,6 @@ every unit gives two sums, one over the inputs that turn it on and one over the 
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -25,6 +24,7 @@ from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.rows import are_same, towards_lowest
 from exhume.core.devices import numbers_at_once
 from exhume.core.least_squares import solve_least_squares
+from exhume.core.progress import Tick, no_tick
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def can_peel(problem: RowProblem) -> bool:
     return problem.gates_are_exact and problem.has_bias and problem.rank > 1
 
 
-def peel_rows(problem: RowProblem, tick: Callable[[], None] = lambda: None) -> tuple[Float[Tensor, "found rank"], int]:
+def peel_rows(problem: RowProblem, tick: Tick = no_tick) -> tuple[Float[Tensor, "found rank"], int]:
     """Return the rows of all inputs that sums show alone, at first or after others were subtracted.
 
     Returns:

@@ -14,6 +14,7 @@ from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.rows import are_same, drop_repeats, polish, sharpen
 from exhume.attacks.gates.significance import log_p_zeros
 from exhume.attacks.gates.zeros import count_evidence, find_zeros
+from exhume.core.progress import Tick, no_tick
 
 FURTHER_STEPS = 6
 """Number of steps by which rows are polished further. In the demo's faces, they add 12 zeros to a row that
@@ -26,21 +27,25 @@ def add_to_pool(
     weights: Float[Tensor, " row"],
     rows: Float[Tensor, "new rank"],
     limit: float,
+    tick: Tick = no_tick,
 ) -> tuple[Float[Tensor, "merged rank"], Float[Tensor, " merged"]]:
-    """Add rows that chance does not explain and whose zeros some input explains; return the pool, the best first."""
+    """Add rows that chance does not explain and whose zeros some input explains; return the pool, the best first.
+
+    ``tick`` is called between steps; it may raise to stop.
+    """
     rules = problem.search
     rows = rows[rows.isfinite().all(dim=1)]
     if len(rows):
-        rows = polish(problem, sharpen(problem, rows) if problem.is_local else rows)
+        rows = polish(problem, sharpen(problem, rows, tick) if problem.is_local else rows, tick=tick)
         # Further steps bring some rows home and lead others away, towards a mixture with a similar row.
-        further = polish(problem, rows, FURTHER_STEPS)
+        further = polish(problem, rows, FURTHER_STEPS, tick)
         has_more = count_evidence(problem, further) > count_evidence(problem, rows)
         rows = torch.cat([rows, further[has_more]])
         rows = rows[log_p_zeros(problem, rows).to(rows.device) < limit]
         rows = rows[~are_same(problem, rows, pool).any(dim=1)]
         rows = drop_repeats(problem, rows[count_evidence(problem, rows).argsort(descending=True)])
     if len(rows):
-        codes = fit_codes(problem, rows)
+        codes = fit_codes(problem, rows, tick=tick)
         against = count_contradictions(problem, rows, codes)
         is_explained = against <= rules.largest_contradiction * find_zeros(problem, rows).sum(dim=1)
         share = explained_share(problem, rows, codes) if problem.is_local else torch.ones_like(against)

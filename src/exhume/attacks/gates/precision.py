@@ -16,13 +16,18 @@ from exhume.attacks.gates.fit import orient_codes
 from exhume.attacks.gates.mixing import has_decayed, may_contain
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.zeros import find_zeros
+from exhume.core.progress import Tick, no_tick
 
 Families = list[list[int]]
 """Sets of two or more rows that may be mixed with each other."""
 
 
-def fit_families(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> tuple[Float[Tensor, "row rank"], Families]:
+def fit_families(
+    problem: RowProblem, rows: Float[Tensor, "row rank"], tick: Tick = no_tick
+) -> tuple[Float[Tensor, "row rank"], Families]:
     """Fit the span of rows that may be mixed with each other to the zeros that they share, where that is more precise.
+
+    ``tick`` is called between steps; it may raise to stop.
 
     Returns:
         The rows, and the families by whose spans other inputs are bounded; none where that is no more precise.
@@ -30,12 +35,13 @@ def fit_families(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> tuple[
     if len(rows) < problem.rank:
         return rows, []
     codes = orient_codes(problem, rows, read_codes(problem, rows))
-    families = find_families(may_contain(problem, rows, codes, is_strict=True))
+    families = find_families(may_contain(problem, rows, codes, is_strict=True, tick=tick))
     if not families:
         return rows, []
     fitted = fit_spans(problem, rows, families)
     others = ~_are_members(rows, families)
-    apart, together = input_errors(problem, rows)[others], input_errors(problem, fitted, families)[others]
+    apart = input_errors(problem, rows, tick=tick)[others]
+    together = input_errors(problem, fitted, families, tick)[others]
     return (fitted, families) if bool(together.log().sum() < apart.log().sum()) else (rows, [])
 
 
@@ -65,7 +71,7 @@ def fit_spans(problem: RowProblem, rows: Float[Tensor, "row rank"], families: Fa
 
 
 def input_errors(
-    problem: RowProblem, rows: Float[Tensor, "rank rank"], families: Families | None = None
+    problem: RowProblem, rows: Float[Tensor, "rank rank"], families: Families | None = None, tick: Tick = no_tick
 ) -> Float[Tensor, " row"]:
     """Bound the error of each input that the noise of the weights causes, in the read-out and through the rows.
 
@@ -74,9 +80,10 @@ def input_errors(
     singular values show beyond noise (inputs with a tiny effect) may lie in any direction and is added in full.
 
     With ``families``, whose spans were fitted, inputs of other rows are bounded by what noise makes of these spans.
+    ``tick`` is called before each row; it may raise to stop.
     """
     zeros = find_zeros(problem, rows)
-    alone = _bound_errors(problem, rows, zeros, [[row] for row in range(len(rows))])
+    alone = _bound_errors(problem, rows, zeros, [[row] for row in range(len(rows))], tick)
     if not families:
         return alone
     is_member = _are_members(rows, families)
@@ -85,7 +92,7 @@ def input_errors(
     basis = rows.clone()
     for family in families:
         basis[family] = torch.linalg.qr(rows[family].T).Q.T
-    return torch.where(is_member, alone, _bound_errors(problem, basis, zeros, sets))
+    return torch.where(is_member, alone, _bound_errors(problem, basis, zeros, sets, tick))
 
 
 def _are_members(rows: Tensor, families: Families) -> Bool[Tensor, " row"]:
@@ -97,7 +104,7 @@ def _are_members(rows: Tensor, families: Families) -> Bool[Tensor, " row"]:
 
 
 def _bound_errors(
-    problem: RowProblem, rows: Float[Tensor, "rank rank"], zeros: Bool[Tensor, "rank unit"], sets: Families
+    problem: RowProblem, rows: Float[Tensor, "rank rank"], zeros: Bool[Tensor, "rank unit"], sets: Families, tick: Tick
 ) -> Float[Tensor, " row"]:
     """Bound errors of inputs, with rows of the same set known from the zeros that all of the set share."""
     readers = torch.linalg.inv(rows)
@@ -116,6 +123,7 @@ def _bound_errors(
     variance = (unit * amplification).square()[:, None] * spread
     noise = unit * (rows / problem.strengths).norm(dim=1)
     for members in sets:
+        tick()
         columns = problem.rows[:, zeros[members].all(dim=0)]
         strengths, directions = torch.linalg.eigh(columns @ columns.T)  # the first directions are the rows themselves
         free = slice(len(members), None)

@@ -14,11 +14,12 @@ from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.rows import towards_lowest
 from exhume.clues.subspace import split_off
 from exhume.core.least_squares import solve_least_squares
+from exhume.core.progress import Tick, no_tick
 
 SHARE = 0.2
 """Share of the values, those nearest to an end, that have most of the say at first. With 0.1, 0.2 and 0.3, of 100 MNIST
 images 32, 47 and 40 are found from the same inputs (250 steps of a weight-difference attack on AdamW's state)."""
-STEPS, NARROWING = 24, 0.7
+FIT_STEPS, NARROWING = 24, 0.7
 """Number of steps of a robust fit, and the factor by which its width falls in each; numerically converged."""
 NEAR = 0.03
 """Distance from an end of the range, as a fraction of it, up to which values may be there after the robust fit. Faint
@@ -33,7 +34,10 @@ AT_END = 1e-4
 
 
 def touch_range(
-    problem: RowProblem, codes: Float[Tensor, "candidate rank"], known: Float[Tensor, "row rank"]
+    problem: RowProblem,
+    codes: Float[Tensor, "candidate rank"],
+    known: Float[Tensor, "row rank"],
+    tick: Tick = no_tick,
 ) -> Float[Tensor, "moved rank"]:
     """Move inputs, in coordinates of the basis, to where most of their values lie at an end of their range.
 
@@ -46,6 +50,7 @@ def touch_range(
         problem: what the inputs trained; its ``ends`` must be known.
         codes: the inputs.
         known: the rows of other inputs.
+        tick: called between steps; may raise to stop.
     """
     assert problem.ends is not None
     left = split_off(problem.strengths, known)[0]
@@ -59,10 +64,10 @@ def touch_range(
     distances = directions.T.contiguous()
     constant = (problem.basis[-1] @ left) @ turned.T / sizes
     points = torch.nn.functional.normalize((codes @ left) @ turned.T * sizes)
-    found = _keep_determined(_fit_roughly(points[:TRIED_FIRST], distances), distances, constant)
+    found = _keep_determined(_fit_roughly(points[:TRIED_FIRST], distances, tick), distances, constant)
     if len(found) == 0:  # as for photographs, which have few values at an end
         return codes[:0]
-    rest = _keep_determined(_fit_roughly(points[TRIED_FIRST:], distances), distances, constant)
+    rest = _keep_determined(_fit_roughly(points[TRIED_FIRST:], distances, tick), distances, constant)
     points = torch.cat([found, rest])
     cosines = torch.nn.functional.normalize(points) @ torch.nn.functional.normalize(points).T
     points = points[~torch.tril(cosines > SAME, -1).any(dim=1)]
@@ -70,7 +75,7 @@ def touch_range(
     # Many values may lie one level below the upper end, and a trace of another input lifts them all to it. So the ends
     # are fitted together and each alone, and the input with most values at an end is right.
     shares = (is_low, ~is_low, torch.ones_like(is_low))
-    fits = torch.stack([_fit_exactly(points, distances[:, share], constant) for share in shares])
+    fits = torch.stack([_fit_exactly(points, distances[:, share], constant, tick) for share in shares])
     counts = ((fits @ distances).abs() < AT_END).sum(dim=2)
     points = fits[counts.argmax(dim=0), torch.arange(len(points), device=points.device)]
     moved: Tensor = (points / sizes) @ turned @ left.T
@@ -78,14 +83,14 @@ def touch_range(
 
 
 def _fit_roughly(
-    points: Float[Tensor, "candidate free"], distances: Float[Tensor, "free bound"]
+    points: Float[Tensor, "candidate free"], distances: Float[Tensor, "free bound"], tick: Tick
 ) -> Float[Tensor, "candidate free"]:
     """Move points to where many distances vanish, by least squares that lets large ones lose their say."""
-    for step in range(STEPS if len(points) else 0):
+    for step in range(FIT_STEPS if len(points) else 0):
         off = (points @ distances).abs()
         width = off.quantile(SHARE, dim=1, keepdim=True) * NARROWING ** max(step - 3, 0)
         weights = 1 / (off.square() + width.square() + 1e-16)
-        points = towards_lowest(weighted_gram(distances, weights), points, 1)
+        points = towards_lowest(weighted_gram(distances, weights, tick), points, 1)
     return points
 
 
@@ -99,13 +104,16 @@ def _keep_determined(
 
 
 def _fit_exactly(
-    points: Float[Tensor, "candidate free"], distances: Float[Tensor, "free bound"], constant: Float[Tensor, " free"]
+    points: Float[Tensor, "candidate free"],
+    distances: Float[Tensor, "free bound"],
+    constant: Float[Tensor, " free"],
+    tick: Tick,
 ) -> Float[Tensor, "candidate free"]:
     """Minimise the sum of small distances, for inputs with a constant of 1."""
     off = (points @ distances).abs()
     is_near, identity = (off < NEAR).to(off), torch.eye(len(constant)).to(off)
-    for step in range(STEPS // 2 if len(points) else 0):
-        gram = weighted_gram(distances, is_near / (off + NEAR * NARROWING ** (4 * step)))
+    for step in range(FIT_STEPS // 2 if len(points) else 0):
+        gram = weighted_gram(distances, is_near / (off + NEAR * NARROWING ** (4 * step)), tick)
         largest = gram.diagonal(dim1=1, dim2=2).amax(dim=1)
         gram = gram + 1e-14 * largest[:, None, None] * identity
         points = torch.linalg.solve_ex(gram, constant.expand_as(points)[..., None]).result[..., 0]

@@ -8,6 +8,7 @@ from exhume.attacks.gates.halfspaces import fit_halfspaces
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.zeros import find_zeros
 from exhume.clues.subspace import split_off
+from exhume.core.progress import Tick, no_tick
 
 
 def missing_directions(
@@ -23,8 +24,12 @@ def fit_inputs(
     rows: Float[Tensor, "row rank"],
     directions: Float[Tensor, "value free"],
     base: Float[Tensor, "row value"] | None = None,
+    tick: Tick = no_tick,
 ) -> Float[Tensor, "row value"]:
-    """Fit to the zeros of each row an input in the span of ``directions``, added to ``base`` where that is known."""
+    """Fit to the zeros of each row an input in the span of ``directions``, added to ``base`` where that is known.
+
+    ``tick`` is called between steps; it may raise to stop.
+    """
     features = problem.gate_weights @ directions
     free = directions.shape[1]
     size = features.pow(2).mean().sqrt() * free**0.5
@@ -38,7 +43,7 @@ def fit_inputs(
     # The known part may be far off where rows are missing, so it is trusted little at first.
     for ridge, steep in ((1.0, 2.0), (0.1, 5.0), (1e-2, 10.0), (1e-3, 20.0)):
         codes, scale = codes * (steep / unit) / scale, steep / unit
-        codes = fit_halfspaces(features, on, codes, ridge, steps=3, base=known * scale)
+        codes = fit_halfspaces(features, on, codes, ridge, steps=3, base=known * scale, tick=tick)
     return problem.orient(start + (codes / size / scale) @ directions.T)
 
 

@@ -34,21 +34,15 @@ from exhume.attacks.gates.significance import log_p_zeros
 from exhume.attacks.gates.squares import rows_by_squares
 from exhume.attacks.gates.values import have_values, rows_by_values
 from exhume.attacks.gates.zeros import count_evidence, find_zeros
+from exhume.core.progress import Tick, no_tick
 
 BY_SILENCE, BY_EXPLAINING, BY_TOGETHER, BY_SQUARES = 0, 1, 2, 3
 """The ways to make rows; the third needs a complete set, the last an optimiser that sums squares of gradients."""
 UNTRIED = 10**9
 """Initial gain of an untried way; large, so that each is tried once."""
 
-
-Tick = Callable[[], None]
-"""Called between steps; may raise to stop the work."""
 Explain = Callable[[int, Float[Tensor, "row rank"], Tick], Float[Tensor, "candidate rank"]]
 """Returns inputs that together explain what known rows leave of the evidence; the number says how often in vain."""
-
-
-def no_tick() -> None:
-    """Do nothing."""
 
 
 @dataclass(kw_only=True)
@@ -226,7 +220,7 @@ class RowSearch:
         """
         if self.by_values:
             self.tried += len(codes)
-            return rows_by_values(self.problem, codes)
+            return rows_by_values(self.problem, codes, self.tick)
         found = [rows_through_units(self.problem, codes, self.generator)]
         self.tried += len(found[0])
         for share in self.problem.search.unit_shares:
@@ -277,8 +271,8 @@ class RowSearch:
         rows = rows[: max(rules.seeds, problem.rank // 2)]
         if len(rows):
             self.tick()
-            codes = fit_codes(problem, rows)
-            found = [rows_of_inputs(problem, codes, share) for share in rules.unit_shares]
+            codes = fit_codes(problem, rows, tick=self.tick)
+            found = [rows_of_inputs(problem, codes, share, tick=self.tick) for share in rules.unit_shares]
             every = torch.stack([rows, *found])
             self.tried += sum(map(len, found))
             zeros = torch.stack([find_zeros(problem, each).sum(dim=1) for each in every])
@@ -287,7 +281,7 @@ class RowSearch:
 
     def _add(self, rows: Tensor) -> None:
         self.tick()
-        self.pool, self.weights = add_to_pool(self.problem, self.pool, self.weights, rows, self._limit)
+        self.pool, self.weights = add_to_pool(self.problem, self.pool, self.weights, rows, self._limit, self.tick)
 
     def _guess_missing(self) -> None:
         """Complete the rows by the best for inputs that only missing rows span, whether or not chance explains them."""
@@ -309,7 +303,7 @@ class RowSearch:
     def _rows_in_families(self) -> Tensor:
         """Find rows in the spaces of rows that may be mixed with each other."""
         codes = orient_codes(self.problem, self.found, read_codes(self.problem, self.found))
-        parts = may_contain(self.problem, self.found, codes)
+        parts = may_contain(self.problem, self.found, codes, tick=self.tick)
         rows = rows_in_families(self.problem, self.found, codes, parts, self.generator)
         self.tried += len(rows)
         return rows
@@ -328,10 +322,9 @@ class RowSearch:
             starts.append(heaviest)
         self.judged = self.pool
         for start in starts:
-            self.tick()
-            best = exchange_rows(problem, start, new)
+            best = exchange_rows(problem, start, new, self.tick)
             if not torch.equal(best, start) or start is heaviest:
-                best = exchange_rows(problem, best, torch.cat([self.pool, guesses]))
+                best = exchange_rows(problem, best, torch.cat([self.pool, guesses]), self.tick)
             if (score := joint_score(problem, best)) > self.score:
                 self.found, self.score = best, score
 
@@ -349,8 +342,11 @@ class RowSearch:
         if len(rows) == 0:
             return torch.zeros(0, 0, dtype=torch.bool, device=rows.device)
         is_complete = len(rows) == problem.rank
-        codes = orient_codes(problem, rows, read_codes(problem, rows)) if is_complete else fit_codes(problem, rows)
-        return may_contain(problem, rows, codes)
+        if is_complete:
+            codes = orient_codes(problem, rows, read_codes(problem, rows))
+        else:
+            codes = fit_codes(problem, rows, tick=self.tick)
+        return may_contain(problem, rows, codes, tick=self.tick)
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the state as JSON values and tensors."""

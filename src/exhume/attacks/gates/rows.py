@@ -6,7 +6,6 @@ Units are scaled to norm one, or those that moved far would outweigh the trusted
 """
 
 import math
-from collections.abc import Callable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,6 +16,7 @@ from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.silence import rank_silence
 from exhume.attacks.gates.zeros import count_evidence, zero_width
 from exhume.core.devices import numbers_at_once
+from exhume.core.progress import Tick, no_tick
 from exhume.core.suppression import suppress_neighbours
 
 
@@ -25,7 +25,7 @@ def rows_of_inputs(
     codes: Float[Tensor, "candidate rank"],
     share: float | None,
     outside: Float[Tensor, "*each rank free"] | None = None,
-    tick: Callable[[], None] = lambda: None,
+    tick: Tick = no_tick,
 ) -> Float[Tensor, "candidate rank"]:
     """Find the row of each input from the units that it most certainly left off.
 
@@ -36,7 +36,7 @@ def rows_of_inputs(
         outside: orthonormal directions outside the rows that are known already, for all inputs or for each. The size
             of a row is measured in them, so that a known row with nearly the same zeros is not found once more; None:
             no row is known.
-        tick: called before each part of the inputs; may raise to stop.
+        tick: called before each step of the fit to a part of the inputs; may raise to stop.
     """
     if len(codes) == 0:
         return codes
@@ -48,8 +48,7 @@ def rows_of_inputs(
     directions = [outside] * len(chosen) if outside is None or outside.ndim == 2 else torch.split(outside, size)
     every, rows = problem.directions.T, []
     for at, counts, where in zip(chosen, valid, directions, strict=True):
-        tick()
-        rows.append(robust_normals(problem, every[at] * counts[..., None], at, where))
+        rows.append(robust_normals(problem, every[at] * counts[..., None], at, where, tick=tick))
     return torch.cat(rows)
 
 
@@ -99,6 +98,7 @@ def robust_normals(
     outside: Float[Tensor, "*each dimension free"] | None = None,
     narrowest: float = 0.0,
     within: Float[Tensor, "candidate rank dimension"] | None = None,
+    tick: Tick = no_tick,
 ) -> Float[Tensor, "candidate dimension"]:
     """Find the unit vectors that are orthogonal to as many of the columns as possible.
 
@@ -111,13 +111,16 @@ def robust_normals(
         outside: orthonormal directions in which the size of a vector is measured; None: all.
         narrowest: the residuals beyond which a column loses its say fall to this size, or to the last of the rules.
         within: the directions of the row space that the dimensions are, orthonormal, for each; None: as above.
+        tick: called before each step; may raise to stop.
     """
+    tick()
     dimensions = columns.shape[2]
     alike = torch.full((len(units), dimensions), dimensions**-0.5).to(columns)
     vectors = towards_lowest(columns.mT @ columns, alike, 12, outside)
     lengths = problem.rows.norm(dim=0).clamp(min=1e-300)[units]
     for width in (width for width in problem.search.widths if width > narrowest):
         for _ in range(2):
+            tick()
             rows = vectors[:, : problem.rank] if within is None else (within @ vectors[..., None])[..., 0]
             noise = problem.noise * (rows / problem.strengths).norm(dim=1, keepdim=True) / lengths
             residuals = (columns @ vectors[..., None])[..., 0]
@@ -156,24 +159,28 @@ def _project(
     return (directions @ (directions.mT @ rows[..., None]))[..., 0]
 
 
-def polish(problem: RowProblem, rows: Float[Tensor, "row rank"], rounds: int = 2) -> Float[Tensor, "row rank"]:
+def polish(
+    problem: RowProblem, rows: Float[Tensor, "row rank"], rounds: int = 2, tick: Tick = no_tick
+) -> Float[Tensor, "row rank"]:
     """Bring rows to the precision of the weights: least squares over their own zeros, re-weighted by their size.
 
     With equal weights, zeros that are only nearly zero spoil rows that are known better: after AdamW, 8 of 32.
+    ``tick`` is called between steps; it may raise to stop.
     """
     for _ in range(rounds if len(rows) else 0):
         size = problem.normalise(rows).abs()
         zeros = problem.informative * (size <= 2 * zero_width(problem, rows))
         weights = zeros / (size + problem.noise_width(rows)[:, None]).square()
-        rows = towards_lowest(weighted_gram(problem.rows, weights), rows, iterations=4)
+        rows = towards_lowest(weighted_gram(problem.rows, weights, tick), rows, iterations=4)
     return rows
 
 
-def sharpen(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float[Tensor, "row rank"]:
+def sharpen(problem: RowProblem, rows: Float[Tensor, "row rank"], tick: Tick = no_tick) -> Float[Tensor, "row rank"]:
     """Move rows to the sparsest vector nearby, where that has more zeros.
 
     Least squares over all units, re-weighted so that only small entries have a say. In a search for 40 faces after
     AdamW, 59 of 68 rows with a cosine of 0.999 to 0.9999 with a true row become exact.
+    ``tick`` is called between steps; it may raise to stop.
     """
     sharp, lengths = rows, problem.rows.norm(dim=0).clamp(min=1e-300)
     for width in problem.search.widths if len(rows) else ():
@@ -181,7 +188,7 @@ def sharpen(problem: RowProblem, rows: Float[Tensor, "row rank"]) -> Float[Tenso
             continue
         noise = problem.noise * (sharp / problem.strengths).norm(dim=1, keepdim=True) / lengths
         weights = problem.informative / ((sharp @ problem.directions).square() + noise.square() + width**2)
-        sharp = towards_lowest(weighted_gram(problem.directions, weights), sharp, iterations=2)
+        sharp = towards_lowest(weighted_gram(problem.directions, weights, tick), sharp, iterations=2)
     is_better = count_evidence(problem, sharp) > count_evidence(problem, rows)
     return torch.where(is_better[:, None], sharp, rows)
 

@@ -9,11 +9,17 @@ from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.shared_part import read_out_linearly, separate_inputs
 from exhume.clues.first_layer import FirstLayer, backward_signals
 from exhume.clues.subspace import InputSubspace
+from exhume.core.progress import Tick, no_tick
 from exhume.records import AttackerView
 
 
-def separate(view: AttackerView, subspace: InputSubspace, problem: RowProblem) -> Float[Tensor, "input ..."]:
-    """Return inputs that units with few participants determine; none where nothing like one gradient shows them."""
+def separate(
+    view: AttackerView, subspace: InputSubspace, problem: RowProblem, tick: Tick = no_tick
+) -> Float[Tensor, "input ..."]:
+    """Return inputs that units with few participants determine; none where nothing like one gradient shows them.
+
+    ``tick`` is called between steps; it may raise to stop.
+    """
     layer = subspace.layer
     none = torch.zeros(0, *(view.input_shape if layer.reads_input else (layer.input_size,)))
     if not problem.is_local or not layer.has_bias or layer.evidence.others:
@@ -27,7 +33,7 @@ def separate(view: AttackerView, subspace: InputSubspace, problem: RowProblem) -
         averaged = problem.search.averaged
         drift, precisions = find_drift(view, layer, readout), [averaged, 4 * averaged, 16 * averaged]
     for precision in precisions:
-        inputs = separate_inputs(subspace, readout, drift, precision, problem.certificate)
+        inputs = separate_inputs(subspace, readout, drift, precision, problem.certificate, tick)
         if len(inputs):
             break
     inputs = inputs[is_plausible(view, layer, inputs, problem.certificate)].float()

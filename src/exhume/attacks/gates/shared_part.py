@@ -24,6 +24,7 @@ from exhume.attacks.gates.rules import CertificateRules
 from exhume.clues.first_layer import Signals
 from exhume.clues.subspace import CLEAR_GAP, InputSubspace, decompose
 from exhume.core.least_squares import solve_least_squares
+from exhume.core.progress import Tick, no_tick
 from exhume.records import Reconstruction
 
 SEPARATED = "it was separated from the part that all inputs share, which proves nothing"
@@ -45,6 +46,7 @@ def separate_inputs(
     drift: Float[Tensor, "moved unit"] | None = None,
     precision: float = 0.0,
     certificate: CertificateRules | None = None,
+    tick: Tick = no_tick,
 ) -> Float[Tensor, "input value"]:
     """Find inputs of a layer with a bias from one gradient, as far as units with few participants determine them.
 
@@ -54,12 +56,13 @@ def separate_inputs(
         drift: the direction in which they moved while gradients were summed; None: they did not.
         precision: least deviation of the change of a unit from one gradient, relative to its size.
         certificate: the error rate and the precision of inputs; None: the defaults.
+        tick: called between steps; may raise to stop.
     """
     rules = certificate or CertificateRules()
-    columns = _pose(subspace, readout, drift, max(precision, subspace.layer.precision), rules)
+    columns = _pose(subspace, readout, drift, max(precision, subspace.layer.precision), rules, tick)
     if columns is None:
         return subspace.basis.new_zeros(0, subspace.basis.shape[0] - 1)
-    codes = add_inputs(columns, peel(columns))
+    codes = add_inputs(columns, peel(columns, tick), tick)
     return (codes @ columns.basis.T)[:, :-1]
 
 
@@ -93,6 +96,7 @@ def _pose(
     drift: Float[Tensor, "moved unit"] | None,
     precision: float,
     rules: CertificateRules,
+    tick: Tick,
 ) -> Columns | None:
     """Subtract what all inputs share; None where no unit shows it."""
     layer = subspace.layer
@@ -107,7 +111,8 @@ def _pose(
     is_live = size > deviations * subspace.noise * math.sqrt(values)
     deviation = precision * size / math.sqrt(12 * values) + subspace.noise  # of rounding, evenly spread over a step
     every = readout if drift is None else torch.cat([readout, drift])
-    shared, is_shared = _fit_shared_part(moved, every, len(readout), is_live, deviations * deviation * math.sqrt(rank))
+    limit = deviations * deviation * math.sqrt(rank)
+    shared, is_shared = _fit_shared_part(moved, every, len(readout), is_live, limit, tick)
     if int(is_shared.sum()) < 2 * len(every):
         return None
     gates = layer.after @ basis
@@ -138,17 +143,18 @@ def _fit_shared_part(
     outputs: int,
     is_live: Bool[Tensor, " unit"],
     limit: Float[Tensor, " unit"],
+    tick: Tick,
 ) -> tuple[Float[Tensor, "rank weight"], Bool[Tensor, " unit"]]:
     """Find the matrix ``K`` with ``K w_u`` the change of as many units as possible, and these units.
 
     The first ``outputs`` of the weights come first: they alone tell which units the others are fitted to.
     """
     ones, chosen = torch.ones_like(limit), is_live
-    shared, _ = fit_robustly(every[:outputs, chosen], moved[:, chosen], ones[chosen])
+    shared, _ = fit_robustly(every[:outputs, chosen], moved[:, chosen], ones[chosen], tick)
     if len(every) > outputs:
         residuals = (moved - shared @ every[:outputs]).norm(dim=0)
         chosen = is_live & (residuals <= residuals[is_live].median())
-        shared, _ = fit_robustly(every[:, chosen], moved[:, chosen], ones[chosen])
+        shared, _ = fit_robustly(every[:, chosen], moved[:, chosen], ones[chosen], tick)
     fits = is_live
     for _ in range(4):
         fits = is_live & ((moved - shared @ every).norm(dim=0) < limit)

@@ -23,6 +23,7 @@ from exhume.attacks.gates.firing import firing_probability
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.zeros import zero_width
 from exhume.core.chance import bound_log_tail, log_choices
+from exhume.core.progress import Tick, no_tick
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +39,17 @@ class Explained:
     """Bound on the log probability that signals explain as many units of a generic vector of the row space."""
 
 
-def explain_rows(problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: Float[Tensor, "row value"]) -> Explained:
+def explain_rows(
+    problem: RowProblem,
+    rows: Float[Tensor, "row rank"],
+    inputs: Float[Tensor, "row value"],
+    tick: Tick = no_tick,
+) -> Explained:
     """Explain each row by the backward signals at its input, in one gradient or several at known weights.
 
     Units whose gates rounding may turn are left out. A vector of the row space and one coefficient per output can be
     chosen so that as many units are explained as there are free numbers. Each further unit is a coincidence.
+    ``tick`` is called before each row; it may raise to stop.
     """
     every = problem.normalise(rows) * problem.informative / problem.units**0.5
     width = zero_width(problem, rows)[:, 0]
@@ -51,6 +58,7 @@ def explain_rows(problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: F
     least = problem.rounding * inputs.norm(dim=1, keepdim=True) * problem.before.norm(dim=1)
     unexplained, separation = rows.new_full((2, len(rows)), torch.inf)
     for row in inputs.isfinite().all(dim=1).nonzero()[:, 0].tolist():
+        tick()
         is_sure = margins[row].abs() > least[row]
         signals = problem.signals[0](margins[row : row + 1])[0]
         rest = _remove_signals(problem, every * is_sure, signals * is_sure)
@@ -123,20 +131,28 @@ class OffUnits:
 
 
 def measure_off_units(
-    problem: RowProblem, rows: Float[Tensor, "row rank"], inputs: Float[Tensor, "row value"]
+    problem: RowProblem,
+    rows: Float[Tensor, "row rank"],
+    inputs: Float[Tensor, "row value"],
+    tick: Tick = no_tick,
 ) -> OffUnits:
-    """Return the units that inputs leave off, what rows have there, and what is expected of one input or of sums."""
+    """Return the units that inputs leave off, what rows have there, and what is expected of one input or of sums.
+
+    ``tick`` is called before each row; it may raise to stop.
+    """
     before, after = inputs @ problem.before.T, inputs @ problem.after.T
     is_off = (before < 0) & (after < 0) & problem.gated.bool()
     return OffUnits(
         is_off=is_off,
         is_nonzero=problem.normalise(rows).abs() > zero_width(problem, rows).clamp(min=problem.certificate.clear_entry),
         firing=firing_probability(problem, before, after, inputs.norm(dim=1)),
-        mixing=_mixing(before, after),
+        mixing=_mixing(before, after, tick),
     )
 
 
-def _mixing(before: Float[Tensor, "row unit"], after: Float[Tensor, "row unit"]) -> Float[Tensor, "row unit"]:
+def _mixing(
+    before: Float[Tensor, "row unit"], after: Float[Tensor, "row unit"], tick: Tick
+) -> Float[Tensor, "row unit"]:
     """Return how likely each unit is on for a part of each input, if it is the average of two.
 
     The two lie half the difference to another input away from their average, on both sides; this input is drawn from
@@ -147,6 +163,7 @@ def _mixing(before: Float[Tensor, "row unit"], after: Float[Tensor, "row unit"])
     others = max(len(before) - 1, 1)
     mixing = torch.zeros_like(before)
     for row in range(len(before)):
+        tick()
         is_on = torch.zeros_like(before, dtype=torch.bool)
         for margins in (before, after):
             halfway = (margins - margins[row]) / 2

@@ -13,6 +13,7 @@ from torch import Tensor
 from exhume.attacks.gates.problem import RowProblem
 from exhume.attacks.gates.rows import robust_normals
 from exhume.core.devices import numbers_at_once
+from exhume.core.progress import Tick, no_tick
 
 
 def have_values(problem: RowProblem) -> bool:
@@ -21,21 +22,26 @@ def have_values(problem: RowProblem) -> bool:
     return readout is not None and 2 * (problem.rank + len(readout)) <= problem.units // 2
 
 
-def rows_by_values(problem: RowProblem, codes: Float[Tensor, "candidate rank"]) -> Float[Tensor, "candidate rank"]:
-    """Find the row of each input from the units whose gates are most certain; the scale of an input does not matter."""
+def rows_by_values(
+    problem: RowProblem, codes: Float[Tensor, "candidate rank"], tick: Tick = no_tick
+) -> Float[Tensor, "candidate rank"]:
+    """Find the row of each input from the units whose gates are most certain; the scale of an input does not matter.
+
+    ``tick`` is called between steps; it may raise to stop.
+    """
     if len(codes) == 0:
         return codes
     margins = codes @ problem.gates[1].T
     units = _certain_units(problem, margins)
     size = max(1, numbers_at_once(codes.device) // (units.shape[1] * 2 * problem.rank))
     parts = zip(torch.split(margins > 0, size), torch.split(units, size), strict=True)
-    rows = torch.cat([_solve(problem, is_on, chosen) for is_on, chosen in parts])
+    rows = torch.cat([_solve(problem, is_on, chosen, tick) for is_on, chosen in parts])
     length: Tensor = rows.norm(dim=1, keepdim=True)
     return rows / length
 
 
 def _solve(
-    problem: RowProblem, is_on: Bool[Tensor, "candidate unit"], units: Int[Tensor, "candidate chosen"]
+    problem: RowProblem, is_on: Bool[Tensor, "candidate unit"], units: Int[Tensor, "candidate chosen"], tick: Tick
 ) -> Float[Tensor, "candidate rank"]:
     assert problem.readout is not None
     # Of the same size as the rows, so that coefficients are of the size of a row's coordinates.
@@ -44,7 +50,8 @@ def _solve(
     lengths = problem.rows.norm(dim=0).clamp(min=1e-300)[units]
     columns = torch.cat([problem.rows.T[units], -values], dim=2) / lengths[..., None]
     # Gates do not move in one gradient, so that polishing does the rest.
-    return robust_normals(problem, columns, units, narrowest=problem.certificate.widest_zero)[:, : problem.rank]
+    narrowest = problem.certificate.widest_zero
+    return robust_normals(problem, columns, units, narrowest=narrowest, tick=tick)[:, : problem.rank]
 
 
 def _certain_units(problem: RowProblem, margins: Float[Tensor, "candidate unit"]) -> Int[Tensor, "candidate chosen"]:
