@@ -140,14 +140,17 @@ def ordinary(draw: Draw) -> tuple[AttackerView, Tensor]:
 
 
 def patches(draw: Draw) -> tuple[AttackerView, Tensor]:
-    """Images composed of parts that do not touch: one lacks among the four combinations of two parts each.
+    """Images composed of two parts, mostly such that no feature sees both: one of four combinations is missing.
 
-    Its features are sums and differences of those of the other three.
+    Its features are then sums and differences of those of the other three.
     """
     images, labels = draw.images(8)
     upper, lower = images.clone(), images.clone()
-    middle, gap = images.shape[2] // 2, 3 if images.shape[2] > 8 else 2
-    upper[:, :, middle - gap + 1 :], lower[:, :, : middle + gap - 1] = 0, 0
+    height, gap = images.shape[2], 4 if draw.trunk == "strided" else 8
+    edge = max(2, (height - gap) // 2)
+    upper[:, :, edge:], lower[:, :, : height - edge] = 0, 0
+    contrast = draw.random.choice((0.3, 0.5, 1.0))
+    upper, lower = (part[:1] + contrast * (part - part[:1]) for part in (upper, lower))
     pairs = [(0, 0), (1, 0), (0, 1), (2, 2), (3, 2), (2, 3), (4, 4), (5, 5)]
     composed = torch.stack([upper[one] + lower[two] for one, two in pairs])
     return draw.observe(composed, labels[: len(pairs)])

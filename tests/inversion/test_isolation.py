@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from exhume.inversion.conditioning import find_footprints, jacobian, normal_matrix
 from exhume.inversion.feature_span import FeatureSpan
 from exhume.inversion.gauss_newton import InputBox, Trunk
-from exhume.inversion.isolation import Isolated, isolate
+from exhume.inversion.isolation import Isolated, isolate, share_parts
 from exhume.inversion.rules import InversionRules
 from tests.inversion.trunks import SHAPE, function_of, plain, residual
 
@@ -31,9 +31,8 @@ def span_of(trunk: Trunk, inputs: Tensor, *, noise: float = 0.0, extra: Tensor |
     return FeatureSpan(basis=left[:, : len(inputs)], strengths=strengths[: len(inputs)], noise=noise)
 
 
-def prove(trunk: Trunk, span: FeatureSpan, start: Tensor, others: Tensor) -> Isolated | None:
-    footprints = find_footprints(trunk, SHAPE, start)
-    return isolate(trunk, span, start, trunk(others), BOX, footprints, InversionRules())
+def prove(trunk: Trunk, span: FeatureSpan, start: Tensor, others: Tensor, box: InputBox = BOX) -> Isolated | None:
+    return isolate(trunk, span, start, others, box, find_footprints(trunk, SHAPE, start), InversionRules())
 
 
 @pytest.fixture
@@ -41,16 +40,6 @@ def trunk() -> Trunk:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return function_of(plain())
-
-
-def test_combinations_of_features_are_inside_and_noise_is_predicted(trunk: Trunk) -> None:
-    inputs = images()
-    exact, noisy = span_of(trunk, inputs), span_of(trunk, inputs, noise=1e-4)
-    mixed = 0.3 * trunk(inputs[:1]) + 0.7 * trunk(inputs[1:2])
-    assert float(exact.outside(mixed).abs().max()) < 1e-12
-    assert float(exact.outside(trunk(images(1, seed=9))).abs().max()) > 1e-2
-    seen, expected = noisy.outside(trunk(inputs)).std(dim=1), noisy.deviation(trunk(inputs))
-    assert bool(((seen / expected - 1).abs() < 0.2).all())
 
 
 def test_the_normal_matrix_outside_a_span_equals_the_dense_one(trunk: Trunk) -> None:
@@ -104,3 +93,39 @@ def test_a_hidden_input_moves_no_proven_one_beyond_its_bound(trunk: Trunk, part:
         found = prove(trunk, span, one, inputs)
         assert found is None or float((found.inputs - one).abs().max()) <= found.error
     assert (found is None) == (part >= 1e-3)
+
+
+def test_nothing_is_isolated_without_a_range_or_another_input(trunk: Trunk) -> None:
+    inputs = images()
+    span, ends = span_of(trunk, inputs), torch.full(SHAPE, torch.inf).double()
+    assert prove(trunk, span, inputs[0], inputs, InputBox(-ends, ends)) is None
+    assert prove(trunk, span, inputs[0], inputs[:1]) is None
+
+
+@pytest.mark.parametrize("contrast", [0.5, 1.0])
+def test_a_scale_that_the_span_leaves_open_is_not_taken_for_determined(contrast: float) -> None:
+    """Without biases, any multiple of an image has features in the span, up to noise; many features average it."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        layers = nn.Sequential(nn.Conv2d(1, 64, 3, padding=1, bias=False), nn.ReLU())
+        trunk = function_of(nn.Sequential(*layers, nn.Conv2d(64, 128, 3, padding=1, bias=False), nn.ReLU()))
+    inputs = contrast * images()
+    features = trunk(inputs)
+    left, strengths, _ = torch.linalg.svd(features.T @ torch.randn(6, 40).double(), full_matrices=False)
+    span = FeatureSpan(basis=left[:, :6], strengths=strengths[:6], noise=1e-6)
+    noisy = FeatureSpan(
+        basis=torch.linalg.qr(span.basis + 1e-6 * torch.randn(span.basis.shape) / span.strengths).Q,
+        strengths=span.strengths,
+        noise=1e-6,
+    )
+    assert prove(trunk, noisy, 0.8 * inputs[0], inputs[1:]) is None
+
+
+def test_images_composed_of_parts_share_them_and_others_do_not(trunk: Trunk) -> None:
+    inputs = images(5)
+    inputs[3] = torch.cat([inputs[0, :, :4], inputs[1, :, 4:]], dim=1)
+    footprints = find_footprints(trunk, SHAPE, inputs)
+    shares = share_parts(inputs, footprints, BOX, InversionRules())
+    assert shares.tolist() == [True, True, False, True, False]
+    again = torch.cat([inputs[:3], inputs[2:3] + 1e-4])  # the same input twice is one
+    assert not bool(share_parts(again, footprints, BOX, InversionRules()).any())

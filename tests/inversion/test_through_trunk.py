@@ -62,12 +62,10 @@ def test_features_without_a_proof_give_way_to_images_that_have_them() -> None:
     assert not bool(found.certified.any())
 
 
-def test_features_that_may_belong_to_a_batch_are_certified_by_their_images_alone() -> None:
+def test_nothing_is_certified_where_layers_below_may_compute_something_else_in_training() -> None:
     view, images = view_of(nn.ReLU()), torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     known = features_found(view, images)
     found = invert_features(view, "3", view.final, known, RunContext.start(), descents=2, as_released=False)
-    assert bool(found.certified.all())
-    other = replace(known, inputs=known.inputs.flip(1))
-    found = invert_features(view, "3", view.final, other, RunContext.start(), descents=1, as_released=False)
+    assert found.inputs.shape == images.shape
     assert not bool(found.certified.any())
     assert set(found.diagnostics["doubts"]) == {OTHER_PASS}

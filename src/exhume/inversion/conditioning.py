@@ -87,12 +87,21 @@ def jacobian(trunk: Trunk, one: Float[Tensor, "..."], footprints: Footprints) ->
     return scipy.sparse.csc_matrix((entries, footprints.features.numpy(), ends), shape=shape)
 
 
+NOISE_SHARE = 2.0
+"""How much of the noise of a span is taken off what its noise leaves outside, in its expected squares."""
+
+
 def normal_matrix(matrix: scipy.sparse.csc_matrix, span: FeatureSpan | None = None) -> np.ndarray:
-    """Return ``JᵀJ``; with a span, that of the part of the Jacobian outside it."""
+    """Return ``JᵀJ``; with a span, that of the part of the Jacobian outside it, less what the noise of the span adds.
+
+    A direction whose image lies in the true span seems to leave it by the noise alone. It must not count as determined,
+    so the result need not be positive definite.
+    """
     gram: np.ndarray = (matrix.T @ matrix).toarray()
     if span is not None:
         inside = matrix.T @ span.basis[: matrix.shape[0]].cpu().numpy()
-        gram -= inside @ inside.T
+        noise = NOISE_SHARE * matrix.shape[0] * (span.noise / span.strengths.cpu().numpy()) ** 2
+        gram -= (inside * (1 + noise)) @ inside.T
     return gram
 
 

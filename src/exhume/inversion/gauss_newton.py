@@ -25,6 +25,16 @@ class InputBox:
     lowest: Float[Tensor, "..."]
     highest: Float[Tensor, "..."]
 
+    def double(self) -> "InputBox":
+        """Return the same box in float64."""
+        return InputBox(self.lowest.double(), self.highest.double())
+
+    @property
+    def width(self) -> Float[Tensor, "..."]:
+        """The width of every range; 1 where it is unbounded."""
+        width = self.highest - self.lowest
+        return torch.where(width.isfinite(), width, 1.0)
+
     def clamp(self, inputs: Float[Tensor, "example ..."]) -> Float[Tensor, "example ..."]:
         """Return the nearest points inside."""
         return torch.minimum(torch.maximum(inputs, self.lowest), self.highest)

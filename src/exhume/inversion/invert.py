@@ -11,7 +11,7 @@ from exhume.core.run_context import OutOfTime, RunContext
 from exhume.inversion.conditioning import DirectSteps, examine, find_footprints, jacobian
 from exhume.inversion.feature_span import FeatureSpan
 from exhume.inversion.gauss_newton import InputBox, MatrixFreeSteps, Trunk
-from exhume.inversion.isolation import isolate
+from exhume.inversion.isolation import isolate, share_parts
 from exhume.inversion.rules import InversionRules
 from exhume.inversion.search import InverseSearch, locate_by_probes
 
@@ -25,6 +25,8 @@ class Preimage(StrEnum):
     """An input reproduces the features, and so do others."""
     UNEXAMINED = "not examined"
     """An input reproduces the features; it has too many values to examine the Jacobian."""
+    ISOLATED = "isolated"
+    """An input has other features, which lie in the span of all features, and no input near it does."""
     NOT_REACHED = "not reached"
     """No input was found that reproduces the features."""
 
@@ -37,7 +39,7 @@ class Inversion:
     """In float64, inside the box."""
     outcomes: list[Preimage]
     residuals: Float[Tensor, " example"]
-    """Relative residuals ``‖trunk(x) − h‖ / ‖h‖``."""
+    """Relative residuals ``‖trunk(x) − h‖ / ‖h‖``; for isolated inputs that of the span."""
     errors: Float[Tensor, " example"]
     """Bound on the error of the values of each input; infinite where it is not determined."""
     free: list[int]
@@ -45,7 +47,8 @@ class Inversion:
     spread: Float[Tensor, "example ..."]
     """Standard deviation of each value over the inputs that have the features; NaN where unknown."""
     is_isolated: Bool[Tensor, " example"]
-    """Which inputs the span of all features proves (:mod:`exhume.inversion.isolation`), whatever their own features."""
+    """Which inputs the span of all features singles out (:mod:`exhume.inversion.isolation`), and which are not composed
+    of parts of others."""
 
 
 def invert(
@@ -96,30 +99,24 @@ def invert(
     outcomes = [Preimage.NOT_REACHED] * count
     free, limits = [-1] * count, torch.full((count,), torch.inf).to(wanted)
     spread = torch.full_like(search.inputs, torch.nan)
-    width = torch.where((box.highest - box.lowest).isfinite(), box.highest - box.lowest, 1.0).double()
     is_isolated = torch.zeros(count, dtype=torch.bool)
-    has_span = span is not None and footprints is not None
-    to_do = torch.full((count,), has_span) if to_isolate is None else to_isolate.cpu() & has_span
+    to_do = torch.ones(count, dtype=torch.bool) if to_isolate is None else to_isolate.cpu().clone()
 
     def try_to_isolate(index: int) -> None:
-        if not bool(to_do[index]):
+        reached = search.inputs[search.residuals <= rules.near]
+        if span is None or footprints is None or not bool(to_do[index]) or len(reached) < 2:
             return
-        assert span is not None
-        assert footprints is not None
+
+        def tick() -> None:
+            context.report("invert", int((~to_do).sum()), count, "proof")
+
+        found = isolate(trunk, span, search.inputs[index], reached, box.double(), footprints, rules, tick)
         to_do[index] = False
-        found = isolate(
-            trunk,
-            span,
-            search.inputs[index],
-            wanted,
-            _double(box),
-            footprints,
-            rules,
-            lambda: context.report("invert", int((~to_do).sum()), count, "proof"),
-        )
         if found is not None:
-            is_isolated[index], outcomes[index] = True, Preimage.DETERMINED
+            is_isolated[index], outcomes[index], free[index] = True, Preimage.ISOLATED, 0
             search.inputs[index], limits[index] = found.inputs, found.error
+            search.residuals[index] = found.residual
+            spread[index] = found.spread.to(spread).reshape(spread[index].shape)
 
     def examine_solved(solved: Tensor) -> None:
         """Examine each input as soon as it is found, so that a deadline costs only those that come later."""
@@ -129,9 +126,9 @@ def invert(
                 continue
             one = search.inputs[index]
             noise = _feature_noise(search, wanted, bound, index, rules)
-            shift = torch.randn(one.shape, generator=search.generator).to(one) * width * rules.shift
-            matrix = jacobian(trunk, _double(box).clamp((one + shift)[None])[0], footprints)
-            found = examine(matrix, noise, width.flatten().cpu(), rules.precision / rules.noise_tail)
+            shift = torch.randn(one.shape, generator=search.generator).to(one) * box.width * rules.shift
+            matrix = jacobian(trunk, box.double().clamp((one + shift)[None])[0], footprints)
+            found = examine(matrix, noise, box.width.flatten().cpu(), rules.precision / rules.noise_tail)
             free[index], spread[index] = found.free, found.spread.to(one).reshape(one.shape)
             is_determined = found.free == 0 and found.equations >= one.numel() + rules.spare_equations
             outcomes[index] = Preimage.DETERMINED if is_determined else Preimage.SEVERAL
@@ -139,13 +136,16 @@ def invert(
                 limits[index] = rules.noise_tail * float(found.spread.max())
             try_to_isolate(index)
 
-    search.run(context, examine_solved)
     try:
+        search.run(context, examine_solved)
         for index in range(count):
             try_to_isolate(index)
-    except OutOfTime as stop:
+    except OutOfTime as stop:  # what is not examined by now stays unproven
         if not stop.wraps_up:
             raise
+    if footprints is not None and bool(is_isolated.any()):
+        solved = (search.residuals <= search.tolerance).nonzero()[:, 0]
+        is_isolated[solved.cpu()] &= ~share_parts(search.inputs[solved], footprints, box, rules)
     return Inversion(
         inputs=search.inputs,
         outcomes=outcomes,
@@ -167,7 +167,3 @@ def _feature_noise(search: InverseSearch, wanted: Tensor, bound: Tensor, index: 
     left: float = float(search.residuals[index] * wanted[index].norm())
     explained: float = 1.5 * noise * wanted.shape[1] ** 0.5
     return noise + max(0.0, left - explained) / rules.noise_tail
-
-
-def _double(box: InputBox) -> InputBox:
-    return InputBox(box.lowest.double(), box.highest.double())

@@ -1,12 +1,17 @@
-"""Inputs that are proven by the span of the features of all inputs alone.
+"""Inputs that the span of the features of all inputs singles out, whatever their own features.
 
-The evidence shows the span of all features exactly, whatever was found in it. Combinations of features lie in the span
-too, but no input has them: layers with kinks are not linear, so that between two inputs their features leave the span.
-Hence an input whose features lie in the span, with far more equations than unknowns, and that cannot move without
-leaving it, was trained on. How its features were found does not matter.
+The evidence shows the span of all features exactly, even where single rows are in doubt. Combinations of features lie
+in the span too, but as a rule no input has them: between two inputs, layers with kinks leave it. So an input whose
+features lie in the span, with far more equations than unknowns, and that cannot move without leaving the span, is a
+training input, under conditions that are checked here and where the proof is used:
 
-Two errors are bounded. Noise turns the span and moves the input along with it. And an input that is hidden in the noise
-may have a part in the features; as the layers are not linear, the greater share of it stays visible outside the span.
+- The layer has a bias, and the layers below compute what they computed in training. Otherwise features of any scale lie
+  in the span, or those of other inputs.
+- The input is not composed of parts of others that no feature sees together. Its features would be sums and differences
+  of theirs (:func:`share_parts`).
+
+Two errors are bounded. Noise perturbs the span and moves the input with it. And an input that is hidden in the noise
+may have a part in the features, a good deal of which stays visible outside the span.
 """
 
 from dataclasses import dataclass
@@ -15,7 +20,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from exhume.core.progress import Tick, no_tick
@@ -24,93 +29,139 @@ from exhume.inversion.feature_span import FeatureSpan
 from exhume.inversion.gauss_newton import InputBox, Trunk, minimise_residuals
 from exhume.inversion.rules import InversionRules
 
+UNEXPLAINED = 1.5
+"""Norm of a residual, relative to that of noise, up to which noise explains it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Isolated:
-    """An input whose features lie in the span."""
+    """An input whose features lie in the span, and no input near it whose features do."""
 
     inputs: Float[Tensor, "..."]
     error: float
     """Bound on the error of its values."""
     residual: float
     """The part of its features outside the span, relative to their size."""
+    spread: Float[Tensor, " value"]
+    """Standard deviation of each value."""
 
 
 def isolate(
     trunk: Trunk,
     span: FeatureSpan,
-    one: Float[Tensor, "..."],
-    others: Float[Tensor, "other feature"],
+    start: Float[Tensor, "..."],
+    others: Float[Tensor, "other ..."],
     box: InputBox,
     footprints: Footprints,
     rules: InversionRules,
     tick: Tick = no_tick,
 ) -> Isolated | None:
-    """Move an input until its features lie in the span, and return it if it is proven.
+    """Move an input until its features lie in the span, and return it if it is isolated within the precision.
 
     Args:
         trunk: from inputs to flat features, in float64.
         span: what the evidence shows.
-        one: where to start.
-        others: features of other inputs, right or wrong.
-        box: the range of inputs, in float64.
+        start: where to start.
+        others: other inputs, some of them right; inputs near ``start`` among them do not count.
+        box: the range of inputs, in float64; nothing is proven where it is unbounded.
         footprints: which features each input value reaches.
         rules: the thresholds.
         tick: called between steps; may raise to stop.
     """
 
-    def outside(inputs: Tensor) -> Tensor:
+    def project_out(inputs: Tensor) -> Tensor:
         return span.outside(trunk(inputs))
 
+    if not bool((box.highest - box.lowest).isfinite().all()):
+        return None
     with torch.no_grad():
-        size = float(trunk(one[None]).norm())
-        if size == 0 or float(outside(one[None]).norm()) > rules.near * size:
+        size = float(trunk(start[None]).norm())
+        if size == 0 or not float(project_out(start[None]).norm()) <= rules.near * size:
             return None
-    nothing = torch.zeros(1, len(span.basis)).to(one)
-    steps = DirectSteps(trunk, footprints, span)
-    found = minimise_residuals(
-        outside, nothing, one[None], box, take_step=steps, steps=rules.search.polishing_steps, tick=tick
-    )
+    target = torch.zeros(1, len(span.basis)).to(start)
+    steps, most = DirectSteps(trunk, footprints, span), rules.search.polishing_steps
+    found = minimise_residuals(project_out, target, start[None], box, take_step=steps, steps=most, tick=tick)
     with torch.no_grad():
         features = trunk(found)
-        left, size = float(span.outside(features).norm()), float(features.norm())
-    if not left <= rules.reproduced * size:
+        residual, size = float(span.outside(features).norm()), float(features.norm())
+    if not residual <= rules.reproduced * size:
         return None
     tick()
-    width = torch.where((box.highest - box.lowest).isfinite(), box.highest - box.lowest, 1.0).double()
+    width = box.width.flatten().cpu()
     # The same place for the same input: a generator of its own keeps the search apart from the proof.
-    noise = torch.randn(found[0].shape, generator=torch.Generator().manual_seed(0)).to(found)
-    matrix = jacobian(trunk, box.clamp(found + noise * width * rules.shift)[0], footprints)
-    deviation = max(float(span.deviation(features)), rules.rounding * float(features.square().mean().sqrt()))
+    shift = torch.randn(found[0].shape, generator=torch.Generator().manual_seed(0)).to(found) * box.width * rules.shift
+    matrix = jacobian(trunk, box.clamp(found + shift)[0], footprints)
+    if not np.isfinite(matrix.data).all():
+        return None
+    noise = max(float(span.deviation(features)), rules.rounding * float(features.square().mean().sqrt()))
     # What is left beyond noise may point in any one direction, so all of it counts as one deviation.
-    beyond = max(0.0, left - 1.5 * deviation * features.shape[1] ** 0.5) / rules.noise_tail
-    known = examine(matrix, deviation + beyond, width.flatten().cpu(), rules.precision / rules.noise_tail, span)
-    if known.free or known.equations < one.numel() + span.basis.shape[1] + rules.spare_equations:
+    unexplained = max(0.0, residual - UNEXPLAINED * noise * features.shape[1] ** 0.5) / rules.noise_tail
+    conditioning = examine(matrix, noise + unexplained, width, rules.precision / rules.noise_tail, span)
+    unknowns = start.numel() + span.basis.shape[1]
+    if conditioning.free or conditioning.equations < unknowns + rules.spare_equations:
         return None
-    visible = _visible(matrix, features[0], others)
-    hidden = rules.hidden * left / visible if visible > 0 else torch.inf
-    error = rules.noise_tail * float((known.spread / width.flatten().cpu()).max()) + hidden
-    if error > rules.precision:
+    tick()
+    hidden = rules.hidden * residual * _largest_effect(trunk, matrix, found[0], others, box, rules.precision)
+    error = rules.noise_tail * float((conditioning.spread / width).max()) + hidden
+    if not error <= rules.precision:
         return None
-    return Isolated(inputs=found[0], error=error * float(width.max()), residual=left / size)
+    return Isolated(
+        inputs=found[0],
+        error=error * float(width.max()),
+        residual=residual / size,
+        spread=conditioning.spread,
+    )
 
 
-def _visible(
-    matrix: scipy.sparse.csc_matrix, features: Float[Tensor, " feature"], others: Float[Tensor, "other feature"]
+def _largest_effect(
+    trunk: Trunk,
+    matrix: scipy.sparse.csc_matrix,
+    found: Float[Tensor, "..."],
+    others: Float[Tensor, "other ..."],
+    box: InputBox,
+    precision: float,
 ) -> float:
-    """Return how far outside the image of the Jacobian the features of the nearest other input lie; 0: there is none.
+    """Return how much an input moves, relative to its range, per visible trace of another input in its features.
 
-    It is the visible trace of an input that has a part in the features of another, at a part of one.
+    The trace of another input is the part of its features, less those of the input, outside the image of the Jacobian.
+    It is infinite where there is no other input.
     """
-    differences = (others.to(features) - features).cpu().numpy()
-    lengths = np.linalg.norm(differences, axis=1)
-    differences = differences[lengths > 0.05 * float(features.norm())]
-    if len(differences) == 0:
-        return 0.0
+    moves = ((others - found) / box.width).flatten(1).abs().amax(dim=1)
+    is_other = moves > precision
+    if not bool(is_other.any()):
+        return torch.inf
+    with torch.no_grad():
+        differences = (trunk(others[is_other]) - trunk(found[None])).cpu().numpy().T
     gram = normal_matrix(matrix)
     gram[np.diag_indices_from(gram)] += 1e-12 * gram.diagonal().max()
     try:
-        along = scipy.linalg.cho_solve(scipy.linalg.cho_factor(gram, lower=True), matrix.T @ differences.T)
+        along = scipy.linalg.cho_solve(scipy.linalg.cho_factor(gram, lower=True), matrix.T @ differences)
     except np.linalg.LinAlgError:
-        return 0.0
-    return float(np.linalg.norm(differences.T - matrix @ along, axis=0).min())
+        return torch.inf
+    traces = np.linalg.norm(differences - matrix @ along, axis=0)
+    with np.errstate(divide="ignore"):
+        return float((moves[is_other].cpu().numpy() / traces).max())
+
+
+def share_parts(
+    inputs: Float[Tensor, "input ..."], footprints: Footprints, box: InputBox, rules: InversionRules
+) -> Bool[Tensor, " input"]:
+    """Return which inputs may be composed of parts of others.
+
+    Two inputs share a feature if they agree, up to the precision, on all values that reach it. Where a receptive field
+    is flat, as a black background is, this says nothing. Inputs that agree everywhere count as one.
+    """
+    flat = (inputs / box.width).flatten(1).double().cpu()
+    values, features = footprints.values.cpu(), footprints.features.cpu()
+    seen = flat[:, values]
+    index, shape = features.expand(len(flat), -1), (len(flat), footprints.feature_count)
+    highest = torch.full(shape, -torch.inf).double().scatter_reduce(1, index, seen, "amax")
+    lowest = torch.full(shape, torch.inf).double().scatter_reduce(1, index, seen, "amin")
+    is_textured = highest - lowest > rules.textured
+    shares = torch.zeros(len(flat), dtype=torch.bool)
+    for place, one in enumerate(seen):
+        differences = torch.zeros(shape).double().scatter_reduce(1, index, (seen - one).abs(), "amax")
+        is_same = (differences <= rules.precision) & is_textured[place]
+        is_same[(flat - flat[place]).abs().amax(dim=1) <= rules.precision] = False
+        shares[place] = bool((is_same.sum(dim=1) > rules.shared * is_textured[place].sum()).any())
+    return shares

@@ -27,11 +27,16 @@ class InversionRules:
     (a flat background), the solution itself shows the same branch in all windows."""
     near: PositiveFloat = 0.1
     """Part of the features outside the span of all features, relative to their size, up to which Gauss–Newton is tried
-    (:mod:`exhume.inversion.isolation`)."""
-    hidden: PositiveFloat = 2.0
-    """How much larger the part of a hidden input may be than known ones suggest. Of one image in the features of
-    another, 21 to 84 % stay visible beside the features that move along with it, and 12 to 63 % beside all features of
-    the batch (40 digits; three trunks, before and after training)."""
+    (:mod:`exhume.inversion.isolation`). It saves time and proves nothing."""
+    hidden: PositiveFloat = 3.0
+    """Safety factor on the error that an undetected input causes, which is estimated from the known ones. Of the
+    difference of two images' features, 21 to 84 % stay visible beside the Jacobian alone, and 12 to 63 % beside all
+    features of the batch (40 digits; three trunks, before and after training): at most 2.3 times less."""
+    shared: PositiveFloat = 0.05
+    """Largest fraction of the features of an input, those that see more than a flat patch, whose receptive fields look
+    the same in another input. An input composed of ``n`` parts of others shares the ``n``-th part of them or more."""
+    textured: PositiveFloat = 0.1
+    """Least difference of two values of a receptive field that is not flat, relative to their range."""
     iterations: PositiveInt = 120
     """Conjugate-gradient iterations per Gauss–Newton step, for inputs that are too large for a Gram matrix."""
     largest_input: PositiveInt = 8192

@@ -128,7 +128,7 @@ class InverseSearch:
                 self.trunk,
                 self.features[near].double(),
                 self.inputs[near],
-                _in_double(self.box),
+                self.box.double(),
                 take_step=self.take_step,
                 steps=rules.polishing_steps,
                 tick=tick,
@@ -200,7 +200,7 @@ def anneal(
 ) -> Float[Tensor, "example ..."]:
     """Minimise the residual by Adam while the smoothing of the trunk falls from ``temperature`` to nothing."""
     inputs = starts.clone().requires_grad_()
-    span = torch.where((box.highest - box.lowest).isfinite(), box.highest - box.lowest, 1.0)
+    width = box.width
     sizes = features.square().sum(dim=1).clamp(min=torch.finfo(features.dtype).tiny)
     mean, square = torch.zeros_like(starts), torch.zeros_like(starts)
     smooth_steps = int(steps * (1 - rules.exact_share))
@@ -220,7 +220,7 @@ def anneal(
         size = (square / (1 - 0.99 ** (step + 1))).sqrt()
         length = rate * (1 - step / steps) + 1e-4
         with torch.no_grad():
-            inputs.copy_(box.clamp(inputs - length * span * ahead / (size + 1e-12)))
+            inputs.copy_(box.clamp(inputs - length * width * ahead / (size + 1e-12)))
     return inputs.detach()
 
 
@@ -253,7 +253,3 @@ def locate_by_probes(trunk: Trunk, temperature: float = 1.0, probes: int = 8) ->
         return total
 
     return locate
-
-
-def _in_double(box: InputBox) -> InputBox:
-    return InputBox(box.lowest.double(), box.highest.double())

@@ -28,7 +28,7 @@ OTHER_PASS = "its features may belong to its batch alone, because layers below c
 
 @dataclass(frozen=True, kw_only=True)
 class SpanProof:
-    """How inputs are proven by the span of all features, whatever their own features (:mod:`.isolation`)."""
+    """What proves inputs that the span of all features singles out (:mod:`exhume.inversion.isolation`)."""
 
     span: FeatureSpan
     log_p: Callable[[Float[Tensor, "input feature"]], Float[Tensor, " input"]]
@@ -74,13 +74,14 @@ def invert_features(
     """Turn a reconstruction of features into one of inputs, unless the features say more.
 
     An input is certified if its features are and they determine it, or by the span of all features (``proof``). Where
-    no input is determined, certified features stay, and stay certified if the layers below computed them
-    ``as_released``.
+    no input is determined, certified features stay. Nothing is certified unless the layers below computed features
+    ``as_released``: a normalisation of the input by its batch changes which input has them.
     ``found.diagnostics`` must hold ``error_bounds``, ``doubts`` and ``training_size_estimate``. Where an error is
     unknown, the search takes it to be ``unknown_error`` of the size of the features, which certifies nothing.
     """
     if len(found) == 0:
         return found
+    found, proof = found.cpu(), proof if as_released else None
     bounds = torch.tensor([float("inf") if e is None else e for e in found.diagnostics["error_bounds"]])
     features = found.inputs.double()
     sizes = features.norm(dim=1) / features.shape[1] ** 0.5
@@ -98,25 +99,27 @@ def invert_features(
         rules=rules,
     )
     is_determined = torch.tensor([outcome == Preimage.DETERMINED for outcome in inverse.outcomes])
-    is_sure = is_determined | as_released
-    known, doubts = found.certified & is_sure, _add_doubt(found.diagnostics["doubts"], is_sure, OTHER_PASS)
+    known = found.certified & as_released
+    doubts = _add_doubt(found.diagnostics["doubts"], torch.full_like(known, as_released), OTHER_PASS)
+    is_proven = torch.zeros_like(known)
     if proof is not None:
         log_p = _log_p_isolated(trunk, inverse, known & is_determined, proof, rules.precision)
         is_proven = log_p < math.log(proof.error_rate)
-        found, known = _with_proofs(found, is_proven, log_p), known | is_proven
+        found = _with_proofs(found, is_proven, log_p)
         doubts = ["" if proven else doubt for doubt, proven in zip(doubts, is_proven.tolist(), strict=True)]
+        is_determined |= is_proven
     about = {
         "certified_features": int(known.sum()),
         "feature_error_bounds": found.diagnostics["error_bounds"],
         "preimages": [outcome.value for outcome in inverse.outcomes],
         "free_directions": inverse.free,
         "feature_residuals": inverse.residuals.tolist(),
-        "isolated": int(inverse.is_isolated.sum()),
+        "certified_by_span": int(is_proven.sum()),
     }
     total = int(found.diagnostics["training_size_estimate"])
     is_reached = any(outcome != Preimage.NOT_REACHED for outcome in inverse.outcomes)
     # Fewer features than values leave an image open; as many determine it up to the error of the features.
-    has_images = is_reached and features.shape[1] >= view.input_size and not bool(known.any())
+    has_images = is_reached and features.shape[1] >= view.input_size and not bool(known.any() | is_proven.any())
     if not bool(is_determined.any()) and not has_images:
         return replace(
             found,
@@ -126,11 +129,11 @@ def invert_features(
             "reads them, are certified; no input was determined by them.",
             diagnostics={**found.diagnostics, **about, "doubts": doubts, "features_of": layer},
         )
-    certified = known & is_determined
+    certified = (known & is_determined) | is_proven
     doubts = _add_doubt(doubts, is_determined, UNDETERMINED)
-    count, features_count = int(certified.sum()), int(known.sum())
+    count = int(certified.sum())
     outcome = Outcome.PARTIAL if count else Outcome.NOTHING_FOUND
-    limits = [value if value != float("inf") else None for value in inverse.errors.tolist()]
+    limits = [error if sure else None for error, sure in zip(inverse.errors.tolist(), is_determined, strict=True)]
     return replace(
         found,
         inputs=view.to_pixels(inverse.inputs.to(view.device).float()).cpu(),
@@ -138,7 +141,7 @@ def invert_features(
         confidence=found.confidence * is_determined.to(found.confidence),
         outcome=Outcome.CERTIFIED if count == total else outcome,
         message=f"{count} of {count_noun(total, 'training input')} {'is' if count == 1 else 'are'} certified, "
-        f"through the features of layer {layer!r}, of which {features_count} are certified.",
+        f"through the features of layer {layer!r}, {int(is_proven.sum())} of them by the span of all features.",
         diagnostics={**found.diagnostics, **about, "doubts": doubts, "error_bounds": limits},
     )
 

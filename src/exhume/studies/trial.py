@@ -14,8 +14,9 @@ from exhume.studies.study import StudyRun
 from exhume.studies.tasks import load_task
 from exhume.training.settings import Schedule
 
-RENAMED_SETTINGS = {"within_span=": "within_subspace="}
-"""Settings of attacks by their present names and the names in finished cells, so that older cells stay valid."""
+RENAMED_SETTINGS = {"within_span=": "within_subspace=", ", splits=0": ""}
+"""Settings of attacks by their present names and the names in finished cells, or nothing where these had no such
+setting, so that older cells stay valid."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -88,7 +88,9 @@ class GateCertificate(Attack):
         subspace = clues_of(view).require_gate_subspace()
         evidence = subspace.layer.evidence
         ends = (evidence.before, evidence.after)
-        rules = CertificateRules(error_rate=self.error_rate / 2)  # the other half is for proofs by levels
+        rules = CertificateRules(
+            error_rate=self.error_rate / 2
+        )  # the other half is for proofs by levels or by the span of features
         signals = tuple(backward_signals(view, end, subspace.layer) for end in ends)
         problem = pose_problem(
             subspace,
@@ -202,7 +204,7 @@ class GateCertificate(Attack):
             return ending.within_time(lambda: log_p_own_rows(problem, codes, tick), unproven)
 
         proof = None
-        if subspace.layer.inputs_stood_still:
+        if subspace.layer.inputs_stood_still and problem.has_bias:  # without a bias, inputs of any scale fit
             span = FeatureSpan(basis=subspace.basis, strengths=subspace.strengths, noise=subspace.noise)
             proof = SpanProof(span=span, log_p=log_p, error_rate=self.error_rate / 2)
         return invert_features(
