@@ -67,6 +67,12 @@ def test_the_end_of_a_search_has_more_time_and_keeps_to_it() -> None:
     assert RunContext.start().with_grace().deadline == math.inf
 
 
+def test_a_first_part_takes_its_share_of_the_time_that_is_left() -> None:
+    context = RunContext.start(seconds=600.0)
+    assert 295.0 < context.deadline - context.share(0.5).deadline < 305.0
+    assert RunContext.start().share(0.5).deadline == math.inf
+
+
 def test_work_without_time_leaves_what_there_is_or_stops() -> None:
     for wraps_up in (True, False):
         context = RunContext.start(seconds=-1.0, wraps_up=wraps_up)

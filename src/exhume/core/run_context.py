@@ -94,6 +94,11 @@ class RunContext:
         """
         return replace(self, deadline=self.deadline + GRACE_SHARE * self.limit + GRACE_SECONDS, is_ending=True)
 
+    def share(self, part: float) -> "RunContext":
+        """Return the context of a first part of the work, which may take this share of the time that is left."""
+        now = time.monotonic()
+        return replace(self, deadline=now + part * (self.deadline - now))
+
     def within_time(self, work: Callable[[], Result], otherwise: Result) -> Result:
         """Return the result of work, or ``otherwise`` where the deadline stops it and the caller wants what there is.
 
