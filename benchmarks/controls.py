@@ -255,18 +255,11 @@ def summarise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     groups = {kind: [row for row in rows if row["case"]["kind"] == kind] for kind in KINDS}
     groups["all controls"] = [row for row in rows if row["case"]["kind"] != "ordinary"]
     return [
-        {
-            "kind": kind,
-            "networks": len(group),
+        {"kind": kind}
+        | small_victims.count_outcomes(group)
+        | {
             "complete": sum(row["candidates"] == row["rank"] for row in group),
-            "refused": sum("refused" in row for row in group),
-            "stopped by time": sum(row.get("is_cut", False) for row in group),
-            "certificates": sum(row["certified"] for row in group),
-            "false": sum(row["false"] for row in group),
             "of images behind mixtures": sum(row["behind"] for row in group),
-            "beyond the bound": sum(error > bound for row in group for bound, error in row["certificates"]),
-            "exceptions": sum("exception" in row for row in group),
-            "seconds": round(sum(row["seconds"] for row in group)),
         }
         for kind, group in groups.items()
         if group

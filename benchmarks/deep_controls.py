@@ -252,22 +252,7 @@ def summarise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for held in EVIDENCE
     }
     groups["all controls"] = [row for row in rows if row["case"]["kind"] != "ordinary"]
-    return [
-        {
-            "kind": kind,
-            "networks": len(group),
-            "refused": sum("refused" in row for row in group),
-            "stopped by time": sum(row.get("is_cut", False) for row in group),
-            "exact": sum(row["exact"] for row in group),
-            "certificates": sum(row["certified"] for row in group),
-            "false": sum(row["false"] for row in group),
-            "beyond the bound": sum(error > bound for row in group for bound, error in row["certificates"]),
-            "exceptions": sum("exception" in row for row in group),
-            "seconds": round(sum(row["seconds"] for row in group)),
-        }
-        for kind, group in groups.items()
-        if group
-    ]
+    return [{"kind": kind} | small_victims.count_outcomes(group) for kind, group in groups.items() if group]
 
 
 def main(arguments: list[str] | None = None) -> None:

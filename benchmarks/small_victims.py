@@ -303,6 +303,21 @@ def _measure_all(
             yield waiting[future], future.result()
 
 
+def count_outcomes(group: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the sums of the rows of :func:`attack`."""
+    return {
+        "networks": len(group),
+        "refused": sum("refused" in row for row in group),
+        "stopped by time": sum(row.get("is_cut", False) for row in group),
+        "exact": sum(row["exact"] for row in group),
+        "certificates": sum(row["certified"] for row in group),
+        "false": sum(row["false"] for row in group),
+        "beyond the bound": sum(error > bound for row in group for bound, error in row["certificates"]),
+        "exceptions": sum("exception" in row for row in group),
+        "seconds": round(sum(row["seconds"] for row in group)),
+    }
+
+
 def write_results(file: Path, seconds: float | None, summary: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
     """Write the rows of a run and their summary, and print the summary."""
     result = {"torch": torch.__version__, "seconds": seconds, "summary": summary, "rows": rows}
