@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from exhume.inversion.conditioning import find_footprints, jacobian, normal_matrix
 from exhume.inversion.feature_span import FeatureSpan
 from exhume.inversion.gauss_newton import InputBox, Trunk
-from exhume.inversion.isolation import Isolated, isolate, share_parts
+from exhume.inversion.isolation import Isolated, has_spare_features, isolate, share_parts
 from exhume.inversion.rules import InversionRules
 from tests.inversion.trunks import SHAPE, function_of, plain, residual
 
@@ -129,3 +129,9 @@ def test_images_composed_of_parts_share_them_and_others_do_not(trunk: Trunk) -> 
     assert shares.tolist() == [True, True, False, True, False]
     again = torch.cat([inputs[:3], inputs[2:3] + 1e-4])  # the same input twice is one
     assert not bool(share_parts(again, footprints, BOX, InversionRules()).any())
+
+
+def test_copies_of_features_are_no_spare_equations(trunk: Trunk) -> None:
+    narrow = nn.Sequential(nn.Conv2d(1, 1, 3, padding=1), nn.ReLU(), nn.Conv2d(1, 12, 1))
+    assert has_spare_features(trunk, BOX, 6, InversionRules())
+    assert not has_spare_features(function_of(narrow), BOX, 6, InversionRules())

@@ -11,7 +11,7 @@ from exhume.core.run_context import OutOfTime, RunContext
 from exhume.inversion.conditioning import DirectSteps, examine, find_footprints, jacobian
 from exhume.inversion.feature_span import FeatureSpan
 from exhume.inversion.gauss_newton import InputBox, MatrixFreeSteps, Trunk
-from exhume.inversion.isolation import isolate, share_parts
+from exhume.inversion.isolation import has_spare_features, isolate, share_parts
 from exhume.inversion.rules import InversionRules
 from exhume.inversion.search import InverseSearch, locate_by_probes
 
@@ -143,7 +143,8 @@ def invert(
     except OutOfTime as stop:  # what is not examined by now stays unproven
         if not stop.wraps_up:
             raise
-    if footprints is not None and bool(is_isolated.any()):
+    if span is not None and footprints is not None and bool(is_isolated.any()):
+        is_isolated &= has_spare_features(trunk, box.double(), span.basis.shape[1], rules)
         solved = (search.residuals <= search.tolerance).nonzero()[:, 0]
         is_isolated[solved.cpu()] &= ~share_parts(search.inputs[solved], footprints, box, rules)
     return Inversion(

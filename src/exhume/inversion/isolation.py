@@ -7,6 +7,7 @@ training input, under conditions that are checked here and where the proof is us
 
 - The layer has a bias, and the layers below compute what they computed in training. Otherwise features of any scale lie
   in the span, or those of other inputs.
+- Features are independent in more directions than there are unknowns (:func:`has_spare_features`).
 - The input is not composed of parts of others that no feature sees together. Its features would be sums and differences
   of theirs (:func:`share_parts`).
 
@@ -24,13 +25,23 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from exhume.core.progress import Tick, no_tick
-from exhume.inversion.conditioning import DirectSteps, Footprints, examine, jacobian, normal_matrix
+from exhume.inversion.conditioning import (
+    PROBES_AT_ONCE,
+    DirectSteps,
+    Footprints,
+    examine,
+    jacobian,
+    normal_matrix,
+)
 from exhume.inversion.feature_span import FeatureSpan
 from exhume.inversion.gauss_newton import InputBox, Trunk, minimise_residuals
 from exhume.inversion.rules import InversionRules
 
 UNEXPLAINED = 1.5
 """Norm of a residual, relative to that of noise, up to which noise explains it."""
+
+INDEPENDENT = 1e-6
+"""Least singular value of independent features, relative to the largest; rounding leaves 1e-8 in their squares."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +152,23 @@ def _largest_effect(
     traces = np.linalg.norm(differences - matrix @ along, axis=0)
     with np.errstate(divide="ignore"):
         return float((moves[is_other].cpu().numpy() / traces).max())
+
+
+def has_spare_features(trunk: Trunk, box: InputBox, rank: int, rules: InversionRules, tick: Tick = no_tick) -> bool:
+    """Return whether features are linearly independent in more directions than an input and the span have unknowns.
+
+    Copies of features, or linear layers that widen them, add equations that say nothing new.
+    """
+    count = box.lowest.numel() + rank + rules.spare_equations
+    uniform = torch.rand(count, *box.lowest.shape, generator=torch.Generator().manual_seed(0)).double()
+    parts = []
+    for some in torch.split(uniform.to(box.lowest.device), PROBES_AT_ONCE):
+        tick()
+        with torch.no_grad():
+            parts.append(trunk(box.lowest + box.width * some))
+    features = torch.cat(parts)
+    squares = torch.linalg.eigvalsh(features @ features.T)
+    return bool(squares[0] > INDEPENDENT**2 * squares[-1])
 
 
 def share_parts(
