@@ -69,3 +69,16 @@ def test_nothing_is_certified_where_layers_below_may_compute_something_else_in_t
     assert found.inputs.shape == images.shape
     assert not bool(found.certified.any())
     assert set(found.diagnostics["doubts"]) == {OTHER_PASS}
+
+
+def test_an_unproven_copy_of_a_proven_image_is_dropped_and_an_unknown_number_of_inputs_is_no_error() -> None:
+    view, images = view_of(nn.ReLU()), torch.rand(3, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    known = features_found(view, images[[0, 1, 1]])
+    certified = torch.tensor([True, True, False])
+    about = {"error_bounds": [0.0, 0.0, None], "doubts": ["", "", "in doubt"]}
+    unsure = replace(known, certified=certified, diagnostics=about)
+    found = invert_features(view, "3", view.final, unsure, RunContext.start(seed=0), descents=2, as_released=True)
+    assert found.certified.tolist() == [True, True]
+    assert len(found.diagnostics["preimages"]) == len(found.diagnostics["doubts"]) == 2
+    assert found.outcome is Outcome.PARTIAL
+    assert found.message.startswith("2 inputs are certified")

@@ -69,7 +69,8 @@ def unclear_count(clues: Clues) -> str | None:
         return None
     rank, doubt, estimate = subspace.rank, subspace.doubt, subspace.size_estimate
     known = "only a lower bound of" if estimate is not None else "not necessarily"
-    return f"The rank of the weight change, {rank}, is {known} the number of training inputs: {doubt}."
+    evidence = subspace.layer.evidence.kind
+    return f"The rank of the {evidence}, {rank}, is {known} the number of training inputs: {doubt}."
 
 
 def only_features(clues: Clues) -> str | None:

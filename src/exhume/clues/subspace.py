@@ -133,7 +133,8 @@ class InputSubspace:
     @property
     def size_estimate(self) -> int | None:
         """The training set size where the rank is clear, else a lower bound; None where the rank is no bound either."""
-        return None if self.doubt == FROZEN_BIAS else self.rank
+        has_moved = not self.layer.inputs_stood_still  # each input may leave the direction of its movement beside it
+        return None if self.doubt == FROZEN_BIAS or has_moved else self.rank
 
     @property
     def edge(self) -> float:

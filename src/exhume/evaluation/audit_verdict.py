@@ -41,7 +41,20 @@ def verdict_of_audit(audit: Audit) -> Verdict:
     if worst.finding is Finding.NOTHING:
         return _nothing_by_any(audit)
     words = "One other attack" if others == 1 else f"{others} other attacks"
-    return replace(worst, detail=f"{worst.detail} {words} ran and found no more than this.")
+    return replace(worst, detail=f"{worst.detail} {words} ran{_describe_more(audit, first)}")
+
+
+def _describe_more(audit: Audit, first: str) -> str:
+    """Return what another attack recovered beyond the first, which has the gravest verdict."""
+
+    def exact(name: str) -> int:
+        train = audit.evaluations[name].train
+        return 0 if train is None else train.exact
+
+    most = max(audit.evaluations, key=exact)
+    if exact(most) <= exact(first):
+        return " and found no more than this."
+    return f"; {most} recovered {exact(most)} exactly, {audit.evaluations[most].certified} of them with a certificate."
 
 
 def _nothing_by_any(audit: Audit) -> Verdict:

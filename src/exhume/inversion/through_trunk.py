@@ -18,6 +18,11 @@ from exhume.inversion.search import SearchRules
 from exhume.models.lower_layers import LowerLayers
 from exhume.records import AttackerView, Outcome, Reconstruction, Weights
 
+PER_INPUT = (
+    "agreement", "contradictions", "doubts", "error_bounds", "feature_error_bounds", "preimages", "free_directions",
+    "feature_residuals", "labels",
+)  # fmt: skip
+"""Diagnostics with one entry per input."""
 PROBES = 64
 """Number of random inputs by which the range of features is probed."""
 UNDETERMINED = "its features do not determine the input, or no input was found that has them"
@@ -76,8 +81,8 @@ def invert_features(
     An input is certified if its features are and they determine it, or by the span of all features (``proof``). Where
     no input is determined, certified features stay. Nothing is certified unless the layers below computed features
     ``as_released``: a normalisation of the input by its batch changes which input has them.
-    ``found.diagnostics`` must hold ``error_bounds``, ``doubts`` and ``training_size_estimate``. Where an error is
-    unknown, the search takes it to be ``unknown_error`` of the size of the features, which certifies nothing.
+    ``found.diagnostics`` must hold ``error_bounds`` and ``doubts``. Where an error is unknown, the search takes it to
+    be ``unknown_error`` of the size of the features, which certifies nothing.
     """
     if len(found) == 0:
         return found
@@ -116,7 +121,8 @@ def invert_features(
         "feature_residuals": inverse.residuals.tolist(),
         "certified_by_span": int(is_proven.sum()),
     }
-    total = int(found.diagnostics["training_size_estimate"])
+    total = found.diagnostics.get("training_size_estimate")
+    of_all = "" if total is None else f" of {count_noun(total, 'training input')}"
     is_reached = any(outcome != Preimage.NOT_REACHED for outcome in inverse.outcomes)
     # Fewer features than values leave an image open; as many determine it up to the error of the features.
     has_images = is_reached and features.shape[1] >= view.input_size and not bool(known.any() | is_proven.any())
@@ -125,8 +131,8 @@ def invert_features(
             found,
             certified=known,
             outcome=Outcome.PARTIAL if bool(known.any()) else Outcome.NOTHING_FOUND,
-            message=f"The features of {int(known.sum())} of {count_noun(total, 'training input')}, as layer {layer!r} "
-            "reads them, are certified; no input was determined by them.",
+            message=f"The features of {int(known.sum())}{of_all or ' inputs'}, as layer {layer!r} reads them, are "
+            f"certified; no input was determined by them.{'' if as_released else f' The reason: {OTHER_PASS}.'}",
             diagnostics={**found.diagnostics, **about, "doubts": doubts, "features_of": layer},
         )
     certified = (known & is_determined) | is_proven
@@ -134,15 +140,40 @@ def invert_features(
     count = int(certified.sum())
     outcome = Outcome.PARTIAL if count else Outcome.NOTHING_FOUND
     limits = [error if sure else None for error, sure in zip(inverse.errors.tolist(), is_determined, strict=True)]
-    return replace(
+    by_span = f", {int(is_proven.sum())} of them by the span of all features" if bool(is_proven.any()) else ""
+    images = replace(
         found,
         inputs=view.to_pixels(inverse.inputs.to(view.device).float()).cpu(),
         certified=certified,
         confidence=found.confidence * is_determined.to(found.confidence),
         outcome=Outcome.CERTIFIED if count == total else outcome,
-        message=f"{count} of {count_noun(total, 'training input')} {'is' if count == 1 else 'are'} certified, "
-        f"through the features of layer {layer!r}, {int(is_proven.sum())} of them by the span of all features.",
+        message=f"{count}{of_all or ' inputs'} {'is' if count == 1 else 'are'} certified, through the features of "
+        f"layer {layer!r}{by_span}.",
         diagnostics={**found.diagnostics, **about, "doubts": doubts, "error_bounds": limits},
+    )
+    return _drop_copies(images, rules.precision * float(_box(view).width.max()))
+
+
+def _drop_copies(found: Reconstruction, precision: float) -> Reconstruction:
+    """Return a reconstruction without unproven inputs that are certified ones again, found in another way."""
+    flat = found.inputs.flatten(1)
+    proven = flat[found.certified]
+    is_copy = torch.tensor([bool(((proven - one).abs().amax(dim=1) <= precision).any()) for one in flat])
+    keep = found.certified | ~is_copy
+    if bool(keep.all()):
+        return found
+    lists = {
+        name: [value for value, kept in zip(found.diagnostics[name], keep.tolist(), strict=True) if kept]
+        for name in PER_INPUT
+        if name in found.diagnostics
+    }
+    return replace(
+        found,
+        inputs=found.inputs[keep],
+        certified=found.certified[keep],
+        confidence=found.confidence[keep],
+        p_values=None if found.p_values is None else found.p_values[keep],
+        diagnostics={**found.diagnostics, **lists},
     )
 
 
