@@ -10,7 +10,8 @@ certified, exact (largest error below 0.02) and good (mean squared error below 0
     PYTHONPATH=src python benchmarks/deep.py --data-dir DIR --out DIR [--networks plain,pool] [--evidence gradient]
 
 With ``--features-known`` the attack is skipped, and the true features are inverted. With ``--separation`` features are
-separated by the units that nearly all images switch alike, without a search for rows.
+separated by the units that nearly all images switch alike, without a search for rows. With ``--visibility`` nothing is
+attacked; it measures how far features are from linear between images.
 """
 
 import argparse
@@ -34,8 +35,10 @@ from exhume.attacks.gates.separation import separate
 from exhume.clues.clues import clues_of
 from exhume.clues.first_layer import backward_signals
 from exhume.core.run_context import RunContext
+from exhume.inversion.conditioning import find_footprints, jacobian
 from exhume.inversion.gauss_newton import InputBox
 from exhume.inversion.invert import invert
+from exhume.inversion.through_trunk import trunk_of
 from exhume.models.lower_layers import LowerLayers
 from exhume.records import AttackerView, Dataset
 
@@ -201,6 +204,31 @@ def measure_separation(view: AttackerView, data: Dataset, _: int) -> dict[str, A
     return {"separated": len(found), "features_within_1_percent": near, "seconds": seconds}
 
 
+def measure_visibility(view: AttackerView, data: Dataset, _: int) -> dict[str, Any]:
+    """Measure how much of the difference of two images' features small changes of one of the images leave unexplained.
+
+    Shares of norms, for the first three images and all others: beside the Jacobian alone (least, median, largest), and
+    beside the Jacobian and all other features of the batch (least).
+    """
+    trunk, images = trunk_of(view, "hidden", view.final), data.to_model(data.train.inputs).double()
+    footprints, features = find_footprints(trunk, data.input_shape, images), trunk(images).detach()
+    alone, together = [], []
+    for image in range(3):
+        shifted = images[image] + 1e-5 * torch.randn(images[image].shape, generator=torch.Generator().manual_seed(0))
+        tangent = torch.linalg.qr(torch.from_numpy(jacobian(trunk, shifted, footprints).toarray())).Q
+        differences = (features - features[image])[torch.arange(len(images)) != image]
+        outside = differences - (differences @ tangent) @ tangent.T
+        alone.append(outside.norm(dim=1) / differences.norm(dim=1))
+        for other in range(len(outside)):
+            rest = torch.linalg.qr(torch.cat([outside[:other], outside[other + 1 :]]).T).Q
+            left = outside[other] - rest @ (rest.T @ outside[other])
+            together.append(left.norm() / differences[other].norm())
+    shares = torch.cat(alone)
+    found = (shares.min(), shares.median(), shares.max(), torch.stack(together).min())
+    names = ("least", "median", "largest", "least_beside_all_features")
+    return {name: round(float(value), 3) for name, value in zip(names, found, strict=True)}
+
+
 def measure_case(network: str, evidence: str, data: Dataset, options: argparse.Namespace) -> dict[str, Any]:
     """Build a network, train it as the evidence needs, attack it, and return the row."""
     if evidence.startswith("last-layer"):
@@ -213,6 +241,7 @@ def measure_case(network: str, evidence: str, data: Dataset, options: argparse.N
         return {"size": 9} | measure(view, few, options.seed, LastLayer(), "out")
     view = observe(build(network, data.input_shape, options.width, options.seed), evidence, data)
     measured = measure_separation if options.separation else measure
+    measured = measure_visibility if options.visibility else measured
     result = (measure_inversion if options.features_known else measured)(view, data, options.seed)
     return {"size": options.size} | result
 
@@ -230,6 +259,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--features-known", action="store_true")
     parser.add_argument("--separation", action="store_true")
+    parser.add_argument("--visibility", action="store_true")
     options = parser.parse_args()
     data = exhume.load(options.source, size=options.size, seed=options.seed, centre=False, data_dir=options.data_dir)
     options.out.mkdir(parents=True, exist_ok=True)

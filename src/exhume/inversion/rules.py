@@ -30,8 +30,9 @@ class InversionRules:
     (:mod:`exhume.inversion.isolation`). It saves time and proves nothing."""
     hidden: PositiveFloat = 3.0
     """Safety factor on the error that an undetected input causes, which is estimated from the known ones. Of the
-    difference of two images' features, 21 to 84 % stay visible beside the Jacobian alone, and 12 to 63 % beside all
-    features of the batch (40 digits; three trunks, before and after training): at most 2.3 times less."""
+    difference of two images' features, at least 21 to 53 % stay visible beside the Jacobian alone, and at least 11 to
+    33 % beside all features of the batch, at most 2.3 times less (``benchmarks/deep.py --visibility``: 40 digits; three
+    trunks, before and after training)."""
     shared: PositiveFloat = 0.05
     """Largest fraction of the features of an input, those that see more than a flat patch, whose receptive fields look
     the same in another input. An input composed of ``n`` parts of others shares the ``n``-th part of them or more."""
