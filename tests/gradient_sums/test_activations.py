@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from exhume.gradient_sums.activations import Activation, softplus
+from exhume.gradient_sums.activations import Activation, sigmoid_adjoint, softplus
 
 AT = torch.tensor([-45.0, -3.0, -0.2, 0.1, 2.0, 39.0, 45.0], dtype=torch.float64)
 
@@ -12,12 +12,11 @@ AT = torch.tensor([-45.0, -3.0, -0.2, 0.1, 2.0, 39.0, 45.0], dtype=torch.float64
 @pytest.mark.parametrize(
     "curve",
     [
-        Activation.relu().smooth,
         Activation.differentiable(nn.Tanh()).exact,
         Activation.differentiable(nn.GELU()).exact,
         Activation.differentiable(nn.Softplus()).exact,
     ],
-    ids=["softplus", "tanh", "gelu", "torch softplus"],
+    ids=["tanh", "gelu", "torch softplus"],
 )
 def test_derivatives_are_those_of_autograd(curve):
     at = AT.clone().requires_grad_()
@@ -25,11 +24,26 @@ def test_derivatives_are_those_of_autograd(curve):
     torch.testing.assert_close(slope, torch.autograd.grad(value.sum(), at, create_graph=True)[0])
     tangent = torch.arange(1.0, 8.0, dtype=torch.float64)
     second = torch.autograd.grad(slope.sum(), at, retain_graph=True)[0]
-    torch.testing.assert_close(slope_tangent(tangent, slope * tangent), second * tangent, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(slope_tangent(tangent), second * tangent, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("bias", [None, 0.7])
+def test_the_adjoint_of_a_smooth_relu_is_that_of_autograd(bias):
+    at = AT.clone().requires_grad_()
+    offset = None if bias is None else torch.tensor(bias, dtype=torch.float64)
+    value, slope = Activation.relu().smooth(at.clone(), offset)
+    torch.testing.assert_close(slope, torch.autograd.grad(value.sum(), at, create_graph=True)[0])
+    tangent, signals, arriving = torch.rand(3, len(AT), generator=torch.manual_seed(0), dtype=torch.float64)
+    wanted = torch.autograd.grad((slope * tangent * signals + arriving * value).sum(), at)[0]
+    slope = slope.detach()
+    found = sigmoid_adjoint(slope, slope * tangent, signals, arriving.clone())
+    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
+    alone = sigmoid_adjoint(slope, slope * tangent, signals, None)
+    torch.testing.assert_close(alone, found - arriving * slope, rtol=1e-9, atol=1e-12)
 
 
 def test_gates_only_keeps_values_and_smooths_slopes():
-    value, slope, _ = Activation.relu(gates_only=True).smooth(AT)
+    value, slope = Activation.relu(gates_only=True).smooth(AT.clone(), None)
     assert torch.equal(value, AT.relu())
     torch.testing.assert_close(slope, AT.sigmoid())
 

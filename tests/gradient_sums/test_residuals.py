@@ -74,7 +74,11 @@ def test_a_metric_weights_directions_of_the_inputs():
 def test_only_many_candidates_need_the_matrix(monkeypatch):
     written = []
     sum_outer_products = residuals.sum_outer_products
-    monkeypatch.setattr(residuals, "sum_outer_products", lambda *given: written.append(1) or sum_outer_products(*given))
+    monkeypatch.setattr(
+        residuals,
+        "sum_outer_products",
+        lambda *given, **named: written.append(1) or sum_outer_products(*given, **named),
+    )
     for candidates, expected in ((FEW, 0), (MANY, 1)):
         layer_residual(random(1, candidates, 30), random(1, candidates, 30, seed=1), 1.0, random(30, 30), DOUBLE)
         assert len(written) == expected

@@ -1,7 +1,7 @@
 """The space in which candidates are searched: all inputs, or the subspace that the first layer shows."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -63,6 +63,10 @@ class SearchSpace:
         if first.constant is not None:
             constant = bases[0].new_tensor([float(space.constant or 0.0) for space in spaces])[:, None, None]
         return cls(first.size, torch.stack(bases), constant)
+
+    def to(self, dtype: torch.dtype) -> "SearchSpace":
+        """Return the same space with a basis of another dtype."""
+        return self if self.basis is None else replace(self, basis=self.basis.to(dtype))
 
     @property
     def dimension(self) -> int:

@@ -31,17 +31,22 @@ def match(distances: Float[Tensor, "candidate example"], how: str = "greedy") ->
 
 
 def _greedy(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    row_free, column_free = np.ones(table.shape[0], bool), np.ones(table.shape[1], bool)
-    pairs: list[tuple[int, int]] = []
+    """Match pairs that are each other's nearest, remove them, and repeat: the same pairs as one after another.
+
+    The smallest distance of all is such a pair, so every round finds one, and most rounds find many.
+    """
+    left = np.array(table.T, order="C")  # the nearest candidate of an example is then found in one piece of memory
+    examples = np.arange(len(left))
+    pairs = [np.zeros((0, 2), dtype=np.int64)]
     wanted = min(table.shape)
-    for flat in np.argsort(table, axis=None, kind="stable"):
-        if len(pairs) == wanted:
-            break
-        row, column = divmod(int(flat), table.shape[1])
-        if row_free[row] and column_free[column]:
-            row_free[row] = column_free[column] = False
-            pairs.append((row, column))
-    both = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    while wanted:
+        nearest = left.argmin(1)
+        is_mutual = left[:, nearest].argmin(0) == np.arange(len(left))
+        pairs.append(np.stack([nearest[is_mutual], examples[is_mutual]], axis=1))
+        wanted -= int(is_mutual.sum())
+        left, examples = left[~is_mutual], examples[~is_mutual]
+        left[:, nearest[is_mutual]] = np.inf
+    both = np.concatenate(pairs)
     return both[:, 0], both[:, 1]
 
 

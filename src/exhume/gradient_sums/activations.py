@@ -6,10 +6,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-SlopeTangent = Callable[[Tensor, Tensor], Tensor]
-"""From tangents of the pre-activations and of the values to the tangent of the slopes."""
+from exhume.core.fusing import fused
+
+SlopeTangent = Callable[[Tensor], Tensor]
+"""From tangents of the pre-activations to the tangent of the slopes."""
 Curve = Callable[[Tensor], tuple[Tensor, Tensor, SlopeTangent | None]]
 """From pre-activations to values, slopes, and the tangent map of slopes (None where slopes are constant)."""
+SmoothCurve = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
+"""From pre-activations, which are overwritten, and a bias that is added to them to values and slopes, which are
+sigmoids."""
 
 SOFTPLUS_THRESHOLD = 40.0
 """Argument above which softplus is computed as its argument; they differ by exp(−40), less than float64 resolves."""
@@ -32,7 +37,7 @@ class Activation:
     """
 
     exact: Curve
-    smooth: Curve | None = None
+    smooth: SmoothCurve | None = None
 
     @classmethod
     def relu(cls, *, gates_only: bool = False) -> "Activation":
@@ -52,7 +57,7 @@ class Activation:
             return derivative(function, at)
 
         def curve(at: Tensor) -> tuple[Tensor, Tensor, SlopeTangent]:
-            return function(at), slope(at), lambda tangent, _: derivative(slope, at) * tangent
+            return function(at), slope(at), lambda tangent: derivative(slope, at) * tangent
 
         return cls(curve)
 
@@ -66,27 +71,45 @@ def _relu(pre_activations: Tensor) -> tuple[Tensor, Tensor, SlopeTangent | None]
     return pre_activations.relu(), (pre_activations > 0).to(pre_activations), None
 
 
-def _softplus(pre_activations: Tensor) -> tuple[Tensor, Tensor, SlopeTangent | None]:
-    """Return softplus, its slope, and the tangent map of its slope.
+@fused
+def _softplus(pre_activations: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return softplus and its slope.
 
-    >>> value, slope, slope_tangent = _softplus(torch.tensor([0.0]))
-    >>> slope, slope_tangent(torch.ones(1), slope)
-    (tensor([0.5000]), tensor([0.2500]))
+    >>> _softplus(torch.tensor([0.0]), None)
+    (tensor([0.6931]), tensor([0.5000]))
     """
-    slope = pre_activations.sigmoid()
-    return softplus(pre_activations), slope, _sigmoid_tangent(slope)
+    if bias is not None:
+        pre_activations = pre_activations.add_(bias)
+    return softplus(pre_activations), pre_activations.sigmoid()
 
 
-def _gated_relu(pre_activations: Tensor) -> tuple[Tensor, Tensor, SlopeTangent | None]:
+@fused
+def _gated_relu(pre_activations: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return a ReLU whose derivative is taken to be a sigmoid.
 
-    >>> _gated_relu(torch.tensor([-1e3, 2e3]))[1]
-    tensor([0., 1.])
+    >>> _gated_relu(torch.tensor([-1e3, 2e3]), torch.ones(2))
+    (tensor([   0., 2001.]), tensor([0., 1.]))
     """
-    slope = pre_activations.sigmoid()
-    return pre_activations.relu(), slope, _sigmoid_tangent(slope)
+    if bias is not None:
+        pre_activations = pre_activations.add_(bias)
+    return pre_activations.relu(), pre_activations.sigmoid()
 
 
-def _sigmoid_tangent(slope: Tensor) -> SlopeTangent:
-    """Return ``slope·(1 − slope)·tangent`` from ``slope·tangent``: one pass, and no second derivative in memory."""
-    return lambda _, value_tangent: torch.addcmul(value_tangent, slope, value_tangent, value=-1)
+@fused
+def sigmoid_adjoint(slope: Tensor, value_tangent: Tensor, signals: Tensor, arriving: Tensor | None) -> Tensor:
+    """Return the adjoint of pre-activations whose slopes are sigmoids; ``arriving`` is overwritten.
+
+    The slopes move by ``slope·(1 − slope)`` times the tangent of the pre-activations, and ``value_tangent`` is already
+    ``slope`` times that: no second derivative is kept in memory.
+
+    Args:
+        slope: of the units.
+        value_tangent: tangent of their values.
+        signals: what the slopes multiply in backpropagation.
+        arriving: adjoint of the values; None: zero.
+
+    >>> sigmoid_adjoint(torch.tensor(0.5), torch.tensor(0.5), torch.tensor(2.0), torch.tensor(3.0))
+    tensor(2.)
+    """
+    turned = torch.addcmul(value_tangent, slope, value_tangent, value=-1)
+    return turned.mul_(signals) if arriving is None else arriving.mul_(slope).add_(turned.mul_(signals))

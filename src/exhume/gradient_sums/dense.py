@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from exhume.gradient_sums.activations import Activation, SlopeTangent
+from exhume.gradient_sums.activations import Activation, SlopeTangent, sigmoid_adjoint
 from exhume.gradient_sums.interface import Duals, GradientSums, Inputs, Pullback, Sharpness, Sums, Targets
 from exhume.gradient_sums.residuals import (
     Gain,
@@ -45,6 +45,8 @@ class DenseSums(GradientSums):
     known: Float[Tensor, "row unit"] | None = None
     """Orthonormal effects of known inputs on the first layer. Squared residuals are then of what these leave of the
     first layer's sum, and of no other parameter."""
+    rounds_rows: bool = False
+    """Whether squared residuals round inputs, signals and everything between to the dtype of the weights."""
 
     @classmethod
     def at(
@@ -81,13 +83,14 @@ class DenseSums(GradientSums):
         """Return the sums of gradients by weights as they are used, after multiplication by their scales."""
         return replace(self, scales=(1.0,) * len(self.scales))
 
-    def rounded(self, dtype: torch.dtype) -> "DenseSums":
+    def rounded(self, dtype: torch.dtype, *, rows: bool = False) -> "DenseSums":
         """Return the same sums with the factors of matrix products rounded to ``dtype``.
 
         Some processors multiply short numbers several times faster, and the first steps of a search do not need long
-        ones.
+        ones. With ``rows`` all values between products are short, too, which halves the traffic to memory: most of the
+        time of a GPU.
         """
-        return replace(self, weights=tuple(weight.to(dtype) for weight in self.weights))
+        return replace(self, weights=tuple(weight.to(dtype) for weight in self.weights), rounds_rows=rows)
 
     def compact(self, target: Sums, candidates: int) -> Targets:
         """Return the target with low-rank factors where they save work; in float64, a check, it stays as it is."""
@@ -161,6 +164,10 @@ class DenseSums(GradientSums):
         """Return ``‖target − sums‖²`` and its gradients; parameters with factor zero cost nothing."""
         if self.known is not None:
             factors = [float(name in self.names_of_first) for name in self.names]
+        exact = inputs.dtype
+        if self.rounds_rows:
+            inputs, duals = inputs.to(self._factor_dtype), duals.to(self._factor_dtype)
+            sharpness = None if sharpness is None else sharpness.to(self._factor_dtype)
         passes = _Passes.through(self, inputs, duals, sharpness)
         remaining = iter(zip(target, (1.0,) * len(target) if factors is None else factors, strict=True))
         squares: list[Tensor] = []
@@ -180,12 +187,12 @@ class DenseSums(GradientSums):
                 wanted, factor = next(remaining)
                 assert isinstance(wanted, Tensor)
                 if factor != 0:
-                    offset = leave_out(known, factor * signals.sum((0, -2)) - wanted)
+                    offset = leave_out(known, factor * signals.sum((0, -2), dtype=wanted.dtype) - wanted)
                     squares.append(offset.square().sum(-1))
                     own = replace(own, offset=factor * offset)
             applied.append(own)
         to_inputs, to_duals = passes.pull(applied)
-        return torch.stack(squares).sum(0), 2 * to_inputs, 2 * to_duals
+        return torch.stack(squares).sum(0).to(exact), 2 * to_inputs.to(exact), 2 * to_duals.to(exact)
 
     @property
     def _factor_dtype(self) -> torch.dtype:
@@ -243,6 +250,8 @@ class _Passes:
     slopes: list[Tensor]
     """Per hidden layer, as the two below."""
     slope_tangents: list[SlopeTangent | None]
+    """None where slopes are constant, and where they are sigmoids (``is_smooth``)."""
+    is_smooth: bool
     signals: list[Tensor]
     """Per layer, after the slopes of its units."""
     signals_before_slopes: list[Tensor]
@@ -251,15 +260,19 @@ class _Passes:
     def through(cls, sums: DenseSums, inputs: Tensor, duals: Tensor, sharpness: Sharpness) -> "_Passes":
         last, runs = len(sums.weights) - 1, inputs.ndim - 2
         smooth = sums.activation.smooth if sharpness is not None else None
-        curve, unit = (sums.activation.exact, 1.0) if smooth is None else (smooth, _over_rows(sharpness))
+        unit: Gain = 1.0 if smooth is None else _over_rows(sharpness)
         layer_inputs: list[Tensor] = [unit * inputs]
         slopes: list[Tensor] = []
         slope_tangents: list[SlopeTangent | None] = []
         for weight, bias in zip(sums.weights[:last], sums.biases[:last], strict=True):
             pre_activations = _multiply(layer_inputs[-1], weight.mT, runs)
-            if bias is not None:
-                pre_activations = pre_activations.add_(unit * _over_candidates(bias, runs))
-            values, slope, slope_tangent = curve(pre_activations)
+            offset = None if bias is None else unit * _over_candidates(bias, runs)
+            slope_tangent = None
+            if smooth is None:
+                pre_activations = pre_activations if offset is None else pre_activations.add_(offset)
+                values, slope, slope_tangent = sums.activation.exact(pre_activations)
+            else:
+                values, slope = smooth(pre_activations, offset)
             layer_inputs.append(values)
             slopes.append(slope)
             slope_tangents.append(slope_tangent)
@@ -267,7 +280,8 @@ class _Passes:
         for layer in reversed(range(last)):
             before_slopes[layer] = _multiply(signals[layer + 1], sums.weights[layer + 1], runs)
             signals[layer] = before_slopes[layer] * slopes[layer]
-        return cls(sums, runs, unit, layer_inputs, slopes, slope_tangents, signals, before_slopes)
+        is_smooth = smooth is not None
+        return cls(sums, runs, unit, layer_inputs, slopes, slope_tangents, is_smooth, signals, before_slopes)
 
     @property
     def gain(self) -> Gain:
@@ -276,7 +290,8 @@ class _Passes:
     @property
     def layers(self) -> list[tuple[Rows, Rows]]:
         """Signals and inputs per layer; the first layer has the same inputs at every point, so its signals add up."""
-        signals = [self.signals[0].sum(0, keepdim=True), *self.signals[1:]]
+        first = self.signals[0] if len(self.signals[0]) == 1 else self.signals[0].sum(0, keepdim=True)
+        signals = [first, *self.signals[1:]]
         inputs = [self.inputs[0][None], *self.inputs[1:]]
         return [
             (signal, layer_inputs if scale == 1.0 else scale * layer_inputs)
@@ -306,14 +321,14 @@ class _Passes:
             arriving = _scale(self.sums.scales[layer + 1], applied[layer + 1].backward)
             if adjoint is not None:
                 arriving = _multiply(adjoint, weights[layer + 1], self.runs, onto=arriving)
-            adjoint = None if arriving is None else arriving.mul_(self.slopes[layer])
-            slope_tangent = self.slope_tangents[layer]
-            if slope_tangent is not None:
-                turned, signals = (
-                    slope_tangent(tangents[layer], value_tangents[layer]),
-                    self.signals_before_slopes[layer],
-                )
-                adjoint = turned.mul_(signals) if adjoint is None else torch.addcmul(adjoint, turned, signals)
+            slope, before = self.slopes[layer], self.signals_before_slopes[layer]
+            if self.is_smooth:
+                adjoint = sigmoid_adjoint(slope, value_tangents[layer], before, arriving)
+                continue
+            adjoint = None if arriving is None else arriving.mul_(slope)
+            if (slope_tangent := self.slope_tangents[layer]) is not None:
+                turned = slope_tangent(tangents[layer])
+                adjoint = turned.mul_(before) if adjoint is None else torch.addcmul(adjoint, turned, before)
         arriving = _scale(self.sums.scales[0], applied[0].backward)
         assert arriving is not None
         to_inputs = arriving[0]

@@ -68,8 +68,11 @@ class GradientSums(ABC):
         """Return the sums of gradients by parameters as they are used, after multiplication by their scales."""
         return self
 
-    def rounded(self, dtype: torch.dtype) -> "GradientSums":
-        """Return the same sums with the factors of matrix products rounded to ``dtype``, where that is possible."""
+    def rounded(self, dtype: torch.dtype, *, rows: bool = False) -> "GradientSums":
+        """Return the same sums with the factors of matrix products rounded to ``dtype``, where that is possible.
+
+        With ``rows`` squared residuals round everything between their products, too.
+        """
         return self
 
     def compact(self, target: Sums, candidates: int) -> Targets:

@@ -112,7 +112,7 @@ def layer_residual(
     if metric is None and known is None and _is_cheaper_by_grams(rows, out, into, rank=rank):
         return _residual_by_grams(signals, inputs, gain, target, factor_dtype)
     matrix = target.to_matrix() if isinstance(target, LowRank) else target
-    residual = leave_out(known, sum_outer_products(signals, inputs, gain, factor_dtype) - matrix)
+    residual = leave_out(known, sum_outer_products(signals, inputs, gain, factor_dtype, less=matrix))
     weighted = residual if metric is None else residual @ metric
     return Residual(_inner_product(residual, weighted), *apply_matrix(signals, inputs, weighted, factor_dtype))
 
@@ -123,22 +123,30 @@ def leave_out(known: Float[Tensor, "row out"] | None, residual: Tensor) -> Tenso
 
 
 def _inner_product(one: Tensor, other: Tensor) -> Tensor:
-    """Return ``⟨one, other⟩`` per run."""
-    return torch.dot(one.flatten(), other.flatten()) if one.ndim == 2 else (one * other).sum((-2, -1))
+    """Return ``⟨one, other⟩`` per run, at least in float32."""
+    if one is other:  # in one pass over the memory
+        norm: Tensor = torch.linalg.vector_norm(one, dim=(-2, -1), dtype=torch.promote_types(one.dtype, torch.float32))
+        return norm.square()
+    return torch.dot(one.flatten(), other.flatten()) if one.ndim == 2 else _total(one * other, (-2, -1))
 
 
 def sum_outer_products(
-    signals: Rows, inputs: Rows, gain: Gain, factor_dtype: torch.dtype
+    signals: Rows,
+    inputs: Rows,
+    gain: Gain,
+    factor_dtype: torch.dtype,
+    *,
+    less: Float[Tensor, "... out in"] | None = None,
 ) -> Float[Tensor, "*run out in"]:
-    """Return ``gain·Σ signal ⊗ input`` over points and candidates, per run."""
+    """Return ``gain·Σ signal ⊗ input`` over points and candidates, per run, less a matrix where one is given."""
     is_narrow = signals.shape[-1] < inputs.shape[-1]  # the gain costs least on the narrower factor
     one = (gain * signals if is_narrow else signals).to(factor_dtype)
     other = (inputs if is_narrow else gain * inputs).to(factor_dtype)
-    if signals.ndim == 3:
-        return (one.flatten(0, 1).mT @ other.flatten(0, 1)).to(signals)
-    total = one[0].mT @ other[0]
-    for point in range(1, len(one)):
-        total = torch.baddbmm(total, one[point].mT, other[point])
+    pairs = [(one.flatten(0, 1), other.flatten(0, 1))] if one.ndim == 3 else list(zip(one, other, strict=True))
+    first = (pairs[0][0].mT, pairs[0][1])
+    total = first[0] @ first[1] if less is None else add_product(less.to(signals), *first, times=-1.0)
+    for left, right in pairs[1:]:
+        total = add_product(total, left.mT, right)
     return total.to(signals)
 
 
@@ -174,15 +182,15 @@ def _residual_by_grams(signals: Rows, inputs: Rows, gain: Gain, target: Target, 
     if isinstance(target, LowRank):
         inputs_right, signals_left = product(input_factor, target.right.mT), product(signal_factor, target.left)
         forward, backward = product(inputs_right, target.left.mT), product(signals_left, target.right)
-        agreement, target_square = (inputs_right * signals_left).sum((0, -2, -1)), target.square
+        agreement, target_square = _total(inputs_right * signals_left, (0, -2, -1)), target.square
     else:
         forward, backward = apply_matrix(signals, inputs, target, factor_dtype)
-        agreement, target_square = (signals * forward).sum((0, -2, -1)), target.square().sum((-2, -1))
+        agreement, target_square = _total(signals * forward, (0, -2, -1)), target.square().sum((-2, -1))
     signal_rows, input_rows = _stack_points(signal_factor), _stack_points(input_factor)
     input_gram = gain * product(input_rows, input_rows.mT)
     signal_gram = gain * product(signal_rows, signal_rows.mT)
     of_run = gain[:, 0, 0] if isinstance(gain, Tensor) and gain.ndim > 0 else gain
-    square = (input_gram * signal_gram).sum((-2, -1)) - 2 * of_run * agreement + target_square
+    square = _total(input_gram * signal_gram, (-2, -1)) - 2 * of_run * agreement + target_square
     return Residual(
         square.clamp(min=0),
         _subtract_from_product(forward, input_gram.to(factor_dtype), signal_rows),
@@ -199,6 +207,11 @@ def _subtract_from_product(share: Rows, gram: Tensor, rows: Tensor) -> Rows:
     return share
 
 
+def _total(values: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """Return the sum, at least in float32."""
+    return values.sum(dims, dtype=torch.promote_types(values.dtype, torch.float32))
+
+
 def _stack_points(rows: Rows) -> Tensor:
     """Stack the candidates of all points along one dimension."""
     return rows.flatten(0, 1) if rows.ndim == 3 else rows.movedim(0, 1).flatten(1, 2)
@@ -211,6 +224,6 @@ def add_product(total: Tensor, one: Tensor, other: Tensor, *, times: float = 1.0
     """
     if one.dtype != total.dtype:
         return torch.add(one @ other, total, alpha=times, out=total if in_place else None)
-    if total.ndim == 2:
+    if one.ndim == 2:
         return total.addmm_(one, other, beta=times) if in_place else torch.addmm(total, one, other, beta=times)
     return total.baddbmm_(one, other, beta=times) if in_place else torch.baddbmm(total, one, other, beta=times)

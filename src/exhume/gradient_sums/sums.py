@@ -48,9 +48,9 @@ class _Wrapper(GradientSums):
         """Whether the wrapped sums take coordinates of a subspace."""
         return self.whole.takes_coordinates
 
-    def rounded(self, dtype: torch.dtype) -> GradientSums:
+    def rounded(self, dtype: torch.dtype, *, rows: bool = False) -> GradientSums:
         """Return the same sums with the factors of matrix products rounded to ``dtype``, where that is possible."""
-        return replace(self, whole=self.whole.rounded(dtype))
+        return replace(self, whole=self.whole.rounded(dtype, rows=rows))
 
     def compact(self, target: Sums, candidates: int) -> Targets:
         """Return the target in the form in which :meth:`squared_residual` of so many candidates is cheapest."""

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from exhume.core.fusing import fused
 from exhume.records import AttackerView
 
 Inputs = Float[Tensor, "*run candidate value"]
@@ -31,13 +32,17 @@ class Box:
         lowest, highest = (torch.stack([getattr(box, end) for box in boxes])[:, None] for end in ("lowest", "highest"))
         return cls(lowest, highest)
 
+    def to(self, dtype: torch.dtype) -> "Box":
+        """Return the same box with another dtype."""
+        return Box(self.lowest.to(dtype), self.highest.to(dtype))
+
     def violation(self, inputs: Inputs) -> Inputs:
         """Return how far each value lies outside, with its sign; zero inside.
 
         >>> Box(torch.zeros(3), torch.ones(3)).violation(torch.tensor([[-0.5, 0.5, 3.0]]))
         tensor([[-0.5000,  0.0000,  2.0000]])
         """
-        return inputs - inputs.clamp(self.lowest, self.highest)
+        return _subtract_clamped(inputs, self.lowest, self.highest)
 
     def penalty(self, inputs: Inputs, weight: float) -> tuple[Float[Tensor, "*run"], Inputs]:
         """Return ``weight`` times the sum of squared violations, per run, and its gradient by inputs."""
@@ -48,4 +53,10 @@ class Box:
         """Return the sum of squared violations, per run, and the violations, which are half its gradient."""
         violation = self.violation(inputs)
         # A norm reads the tensor once, and squares of many pictures would be a tensor of their own.
-        return torch.linalg.vector_norm(violation, dim=(-2, -1)).square(), violation
+        precise = torch.promote_types(violation.dtype, torch.float32)
+        return torch.linalg.vector_norm(violation, dim=(-2, -1), dtype=precise).square(), violation
+
+
+@fused
+def _subtract_clamped(inputs: Tensor, lowest: Tensor, highest: Tensor) -> Tensor:
+    return inputs - inputs.clamp(lowest, highest)

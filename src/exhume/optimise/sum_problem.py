@@ -35,6 +35,8 @@ class SumProblem:
     """The metric of the first layer's residual; see :func:`~exhume.gradient_sums.coordinates.balanced_metric`."""
     compact_target: Targets | None = None
     """The target with low-rank factors for matrices where that saves work; see :meth:`compacted`."""
+    box_dtype: torch.dtype | None = None
+    """Dtype in which the penalty of the box is computed; None: that of the variables."""
     at_once: int | None = None
     """Number of candidates per chunk; None: all at once. It changes the memory used, not the result."""
 
@@ -42,9 +44,12 @@ class SumProblem:
         """Return the same problem, with its target in the form that is cheapest for so many candidates."""
         return replace(self, compact_target=self.sums.compact(self.target, candidates))
 
-    def rounded(self: AnyProblem, dtype: torch.dtype) -> AnyProblem:
-        """Return the same problem with the factors of matrix products rounded, where sums are in closed form."""
-        return replace(self, sums=self.sums.rounded(dtype))
+    def rounded(self: AnyProblem, dtype: torch.dtype, *, rows: bool = False) -> AnyProblem:
+        """Return the same problem with the factors of matrix products rounded, where sums are in closed form.
+
+        With ``rows`` everything between the products is rounded as well, and so is the penalty of the box.
+        """
+        return replace(self, sums=self.sums.rounded(dtype, rows=rows), box_dtype=dtype if rows else None)
 
     @property
     def size(self) -> float:
@@ -97,9 +102,12 @@ class SumProblem:
         if self.box is None or self.box_weight == 0:
             return None
         weight = self.box_weight / self.space.size
+        dtype = self.box_dtype or free.dtype
+        space, box = self.space.to(dtype), self.box.to(dtype)
         penalties, pulled = [], []
         for part in torch.split(free, self.at_once or free.shape[-2], -2):
-            square, violation = self.box.squared_violation(self.inputs(part))
-            penalties.append(weight * square)
-            pulled.append(2 * weight * self.space.release(self.space.pull(violation)))
+            inputs = space.inputs(space.coordinates(part.to(dtype)))
+            square, violation = box.squared_violation(inputs)
+            penalties.append(weight * square.to(free))
+            pulled.append(2 * weight * space.release(space.pull(violation)).to(free))
         return torch.stack(penalties).sum(0), pulled[0] if len(pulled) == 1 else torch.cat(pulled, -2)

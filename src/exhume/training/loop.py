@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from exhume.core.checkpoint import Checkpoint
 from exhume.core.errors import ExhumeError
 from exhume.core.progress import Progress
+from exhume.core.repeated_step import RepeatedStep, recordable
 from exhume.core.run_context import STOPS
 from exhume.core.storage import add_prefix, select_prefix
 from exhume.core.text import count_noun
@@ -20,7 +21,7 @@ from exhume.training.settings import Training
 
 REPORT_STEPS = 100
 """Number of steps between two progress reports."""
-GPU_CHECK_STEPS = 10
+GPU_CHECK_STEPS = 25
 """Number of steps between two readings of the loss from a GPU, since each makes it wait; 1 on a CPU."""
 
 
@@ -54,11 +55,18 @@ class TrainingLoop:
     pauses at a step has not taken it."""
     initial: dict[str, Tensor] = field(init=False)
     initial_order: Tensor = field(init=False)
+    repeated: RepeatedStep = field(init=False)
+    """A step with full batches between two readings of the loss."""
 
     def __post_init__(self) -> None:
         self.initial = {name: weight.detach().clone() for name, weight in self.network.state_dict().items()}
         self.order_state = self.initial_order = self.generator.get_state()
+        self.prepare_steps()
+
+    def prepare_steps(self) -> None:
+        """Begin with an optimiser without state."""
         self.optimiser = self.build_optimiser()
+        self.repeated = RepeatedStep(lambda: self.descend(self.compute_value()), self.inputs.device)
 
     def build_optimiser(self) -> torch.optim.Optimizer:
         """Return an optimiser without state."""
@@ -73,12 +81,20 @@ class TrainingLoop:
 
     def run(self, progress: Progress, checkpoint: Checkpoint | None) -> str:
         """Train to the end and return what ended it: ``loss``, ``plateau`` or ``steps``."""
+        with recordable(self.inputs.device):
+            return self.take_steps(progress, checkpoint)
+
+    def take_steps(self, progress: Progress, checkpoint: Checkpoint | None) -> str:
+        """Take steps to the end, and read the loss, report and save between them."""
         before, started = self.seconds, time.perf_counter()
         total = self.settings.steps or 0
         while True:
-            inputs, targets = self.next_batch()
+            if self.can_repeat():
+                self.repeated()
+                self.step += 1
+                continue
             self.buffers = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
-            value = self.objective(self.network(inputs), targets)
+            value = self.compute_value()
             end = None
             if self.is_check_due():
                 self.loss = value.item() if self.settings.batch_size is None else self.measure_loss()
@@ -101,12 +117,33 @@ class TrainingLoop:
             if end is not None:
                 self.network.load_state_dict(self.buffers, strict=False)
                 return end
-            self.optimiser.zero_grad()
-            torch.autograd.backward(value)
             if self.settings.optimiser == "sgd":
                 self.optimiser.param_groups[0]["momentum"] = self.settings.momentum_at(self.step)
-            self.optimiser.step()
+            self.descend(value)
             self.step += 1
+
+    def compute_value(self) -> Tensor:
+        """Return the loss of the current batch."""
+        inputs, targets = self.next_batch()
+        return self.objective(self.network(inputs), targets)
+
+    def descend(self, value: Tensor) -> None:
+        """Change the weights along the gradient of a loss."""
+        self.optimiser.zero_grad()
+        torch.autograd.backward(value)
+        self.optimiser.step()
+
+    def can_repeat(self) -> bool:
+        """Return whether the next step is like the last one in everything but the weights, and reads nothing back."""
+        settings = self.settings
+        return (
+            self.inputs.is_cuda
+            and settings.batch_size is None
+            and settings.optimiser == "sgd"
+            and not self.buffers
+            and not self.is_check_due()
+            and settings.momentum_at(self.step - 1) == settings.momentum_at(self.step)
+        )
 
     @property
     def steps_per_epoch(self) -> int:
@@ -163,7 +200,7 @@ class TrainingLoop:
         self.settings = replace(self.settings, lr=lr / 4.0)
         self.network.load_state_dict(self.initial)
         self.generator.set_state(self.initial_order)
-        self.optimiser = self.build_optimiser()
+        self.prepare_steps()
         self.step, self.best, self.best_step, self.order = 0, math.inf, 0, None
 
     def find_end(self) -> str | None:
@@ -199,7 +236,7 @@ class TrainingLoop:
         self.order = None
         self.generator.set_state(tensors["order"])
         self.network.load_state_dict(select_prefix(tensors, "network"))
-        self.optimiser = self.build_optimiser()
+        self.prepare_steps()
         memory = select_prefix(tensors, "optimiser")
         numbers = {name.split("/")[0] for name in memory}
         whole = self.optimiser.state_dict()

@@ -20,7 +20,7 @@ from exhume.clues.subspace import InputSubspace
 from exhume.core.errors import Refusal
 from exhume.core.run_context import RunContext
 from exhume.core.settings import settings
-from exhume.optimise.precision import Precision, dtype_of, precision_note
+from exhume.optimise.precision import AnyPrecision, dtype_of, precision_note
 from exhume.records import AttackerView, Outcome, Reconstruction, count_outputs
 
 Weight = Annotated[float, Field(ge=0)]
@@ -103,10 +103,11 @@ class FinalWeights(Attack):
     of inputs, since a larger input with a smaller multiplier then explains the same weights."""
     similar: float = 0.95
     """Least correlation of candidates of different runs that count as the same and are averaged."""
-    precision: Precision = "float32"
-    """``tf32`` lets a GPU round the factors of matrix products, which is several times faster and less exact. ``mixed``
-    does so until the last fifth of the steps of every round; on a CPU with bfloat16 products it rounds to bfloat16, and
-    on any other CPU it is ``float32``, with a note among the diagnostics."""
+    precision: AnyPrecision = "float32"
+    """``tf32`` lets a GPU round the factors of matrix products, which is several times faster and less exact.
+    ``bfloat16`` rounds everything there to bfloat16, which is twice as fast again. ``mixed`` is ``tf32`` until the last
+    fifth of the steps of every round. On a CPU with bfloat16 products ``bfloat16`` and ``mixed`` round their factors;
+    on any other CPU they are ``float32``, with a note among the diagnostics."""
 
     @abstractmethod
     def multipliers(self, view: AttackerView, candidates: int, span: InputSubspace | None) -> Multipliers:

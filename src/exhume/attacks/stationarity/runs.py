@@ -15,7 +15,7 @@ from exhume.core.checkpoint import Checkpoint
 from exhume.core.progress import Progress, no_progress
 from exhume.gradient_sums.curvature import GradientField
 from exhume.optimise import Adam, Minimum, Variables, minimise_together
-from exhume.optimise.precision import Precision, coarse_share, rounds_to_bfloat16
+from exhume.optimise.precision import AnyPrecision, coarse_share, rounds_to_bfloat16
 from exhume.optimise.runs import RunsObjective
 from exhume.optimise.splitting import Splits
 from exhume.records import Outcome
@@ -112,7 +112,7 @@ def minimise_runs(
     knobs: Knobs,
     *,
     steps: int,
-    precision: Precision = "float32",
+    precision: AnyPrecision = "float32",
     progress: Progress = no_progress,
     stage: str = "search",
     checkpoint: Checkpoint | None = None,
@@ -148,7 +148,7 @@ def minimise_runs(
         progress=progress,
         stage=stage,
         checkpoint=checkpoint,
-        coarse=objective_of(problem.rounded(torch.bfloat16)) if rounds else None,
+        coarse=objective_of(problem.rounded(torch.bfloat16, rows=like.is_cuda)) if rounds else None,
         splits=Splits.plan(
             splits,
             steps=(0, steps, steps),

@@ -12,7 +12,7 @@ from exhume.attacks.stationarity.runs import FinishedRuns, Knobs, Range, draw_st
 from exhume.core.checkpoint import Checkpoint
 from exhume.core.run_context import RunContext
 from exhume.optimise import Variables
-from exhume.optimise.precision import Precision
+from exhume.optimise.precision import AnyPrecision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class SearchPlan:
     restarts: int
     steps: int
     runs_at_once: int
-    precision: Precision
+    precision: AnyPrecision
     splits: int = 0
 
     @property
