@@ -147,6 +147,7 @@ def main() -> None:
     parser.add_argument("--train-steps", type=int, default=20_000)
     parser.add_argument("--shrink-runs", type=int, default=1, help="Divide runs and steps by this.")
     parser.add_argument("--runs-at-once", type=int, default=64)
+    parser.add_argument("--precision", default="bfloat16")
     parser.add_argument("--timing", action="store_true")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -209,7 +210,7 @@ def measure_variant(
     """Run a variant with random settings and score every run."""
     shrink = arguments.shrink_runs
     runs, steps = max(2, variant.runs // shrink), max(10, variant.steps // shrink)
-    attack = MaxMargin(precision="tf32", edges=False, **variant.settings)
+    attack = MaxMargin(precision=arguments.precision, edges=False, **variant.settings)
     generator = torch.Generator().manual_seed(arguments.seed)
     span = attack._span(view)
     candidates = attack.candidates
@@ -224,7 +225,7 @@ def measure_variant(
     for chunk in torch.split(torch.arange(runs), arguments.runs_at_once):
         own = knobs.take(chunk)
         start = draw_starts(problem, candidates, outputs, own, generator)
-        parts.append(minimise_runs(problem, start, own, steps=steps, precision="tf32"))
+        parts.append(minimise_runs(problem, start, own, steps=steps, precision=arguments.precision))
     found = FinishedRuns.join(parts)
     seconds = time.perf_counter() - started
     row, arrays = score_runs(problem, found, view, data)

@@ -31,19 +31,20 @@ def test_derivatives_are_those_of_autograd(curve):
 def test_the_adjoint_of_a_smooth_relu_is_that_of_autograd(bias):
     at = AT.clone().requires_grad_()
     offset = None if bias is None else torch.tensor(bias, dtype=torch.float64)
-    value, slope = Activation.relu().smooth(at.clone(), offset)
+    sharpness = torch.tensor(1.3, dtype=torch.float64)
+    value, slope = Activation.relu().smooth(at.clone(), offset, sharpness)
     torch.testing.assert_close(slope, torch.autograd.grad(value.sum(), at, create_graph=True)[0])
     tangent, signals, arriving = torch.rand(3, len(AT), generator=torch.manual_seed(0), dtype=torch.float64)
     wanted = torch.autograd.grad((slope * tangent * signals + arriving * value).sum(), at)[0]
     slope = slope.detach()
-    found = sigmoid_adjoint(slope, slope * tangent, signals, arriving.clone())
+    found = sigmoid_adjoint(slope, slope * tangent, signals, arriving.clone(), sharpness)
     torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
-    alone = sigmoid_adjoint(slope, slope * tangent, signals, None)
+    alone = sigmoid_adjoint(slope, slope * tangent, signals, None, sharpness)
     torch.testing.assert_close(alone, found - arriving * slope, rtol=1e-9, atol=1e-12)
 
 
 def test_gates_only_keeps_values_and_smooths_slopes():
-    value, slope = Activation.relu(gates_only=True).smooth(AT.clone(), None)
+    value, slope = Activation.relu(gates_only=True).smooth(AT.clone(), None, torch.tensor(1.0))
     assert torch.equal(value, AT.relu())
     torch.testing.assert_close(slope, AT.sigmoid())
 

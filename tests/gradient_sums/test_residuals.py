@@ -40,7 +40,7 @@ def test_every_way_of_computing_agrees_with_the_matrix(candidates, points, runs,
     between = () if runs is None else (runs,)
     signals, inputs = (random(points, *between, candidates, units, seed=seed + units) for units in (out, into))
     target = random(*(between if own_target else ()), out, into, seed=seed)
-    gain = torch.tensor(0.3, dtype=DOUBLE)
+    gain = 0.3
     assert_close(layer_residual(signals, inputs, gain, target, DOUBLE), slow(signals, inputs, gain, target), atol=1e-10)
 
 

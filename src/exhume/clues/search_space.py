@@ -29,6 +29,8 @@ class SearchSpace:
     """Orthonormal columns."""
     constant: float | Float[Tensor, "run 1 1"] | None = None
     """The last coordinate of every input (per run); None where it is free like the others."""
+    padding: int = 0
+    """Number of further columns of the basis, all zero; see :meth:`aligned`."""
     unit: float = 1.0
     """Unit of steps and first guesses: 1 for the inputs of a network; for the features that a layer reads, the root
     mean square of the values of the point nearest to zero."""
@@ -50,7 +52,7 @@ class SearchSpace:
         distance = torch.linalg.norm(nearest)
         unit = 1.0 if subspace.layer.reads_input else float(distance) / len(inputs) ** 0.5
         whole = torch.cat([directions, (nearest / distance)[:, None]], 1).to(dtype)
-        return cls(len(inputs), whole, float(distance), unit)
+        return cls(len(inputs), whole, float(distance), unit=unit)
 
     @classmethod
     def side_by_side(cls, spaces: Sequence["SearchSpace"]) -> "SearchSpace":
@@ -68,10 +70,22 @@ class SearchSpace:
         """Return the same space with a basis of another dtype."""
         return self if self.basis is None else replace(self, basis=self.basis.to(dtype))
 
+    def aligned(self, multiple: int) -> "SearchSpace":
+        """Return the same space with zero columns in its basis, up to a multiple of so many coordinates.
+
+        GPUs multiply matrices of other widths several times more slowly.
+        """
+        if self.basis is None:
+            return self
+        padding = -self.basis.shape[-1] % multiple
+        return replace(self, basis=torch.nn.functional.pad(self.basis, (0, padding)), padding=self.padding + padding)
+
     @property
     def dimension(self) -> int:
         """The number of coordinates that are searched."""
-        return self.size if self.basis is None else self.basis.shape[-1] - (self.constant is not None)
+        if self.basis is None:
+            return self.size
+        return self.basis.shape[-1] - self.padding - (self.constant is not None)
 
     @property
     def stretch(self) -> float:
@@ -84,11 +98,11 @@ class SearchSpace:
 
     def coordinates(self, free: Float[Tensor, "*run candidate free"]) -> Float[Tensor, "*run candidate coordinate"]:
         """Return all coordinates, including the constant one."""
-        if self.constant is None:
-            return free
         if isinstance(self.constant, Tensor):
-            return torch.cat([free, self.constant.expand(-1, free.shape[-2], 1)], -1)
-        return torch.nn.functional.pad(free, (0, 1), value=self.constant)
+            free = torch.cat([free, self.constant.expand(-1, free.shape[-2], 1)], -1)
+        elif self.constant is not None:
+            free = torch.nn.functional.pad(free, (0, 1), value=self.constant)
+        return torch.nn.functional.pad(free, (0, self.padding)) if self.padding else free
 
     def inputs(self, coordinates: Float[Tensor, "*run candidate coordinate"]) -> Float[Tensor, "*run candidate value"]:
         """Return flat inputs."""
@@ -100,4 +114,4 @@ class SearchSpace:
 
     def release(self, gradient: Float[Tensor, "*run candidate coordinate"]) -> Float[Tensor, "*run candidate free"]:
         """Return the part of a gradient that belongs to the free coordinates."""
-        return gradient[..., : self.dimension] if self.constant is not None else gradient
+        return gradient if gradient.shape[-1] == self.dimension else gradient[..., : self.dimension]

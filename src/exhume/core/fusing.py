@@ -7,6 +7,9 @@ from typing import Any, TypeVar
 
 import torch
 
+VARIANTS = 64
+"""Most variants of a function (dtypes, numbers of dimensions, arguments that are None) that are compiled."""
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -32,7 +35,8 @@ def fused(function: Function) -> Function:
         if compiled is None:  # not earlier, since importing the compiler takes seconds
             compiled = torch.compile(function, dynamic=True)
         try:
-            return compiled(*arguments)
+            with torch._dynamo.config.patch(recompile_limit=VARIANTS):
+                return compiled(*arguments)
         except Exception as error:  # the compiler needs Triton and a C compiler, and fails in many ways without them
             is_broken = True
             warnings.warn(

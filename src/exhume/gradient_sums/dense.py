@@ -14,7 +14,6 @@ from torch import Tensor
 from exhume.gradient_sums.activations import Activation, SlopeTangent, sigmoid_adjoint
 from exhume.gradient_sums.interface import Duals, GradientSums, Inputs, Pullback, Sharpness, Sums, Targets
 from exhume.gradient_sums.residuals import (
-    Gain,
     Rows,
     add_product,
     apply_matrix,
@@ -138,7 +137,7 @@ class DenseSums(GradientSums):
         passes = _Passes.through(self, inputs, duals, sharpness)
         sums: list[Tensor] = []
         for (signals, layer_inputs), bias in zip(passes.layers, self.biases, strict=True):
-            sums.append(sum_outer_products(signals, layer_inputs, passes.gain, self._factor_dtype))
+            sums.append(sum_outer_products(signals, layer_inputs, 1.0, self._factor_dtype))
             if bias is not None:
                 sums.append(signals.sum((0, -2)))
 
@@ -178,9 +177,7 @@ class DenseSums(GradientSums):
             wanted, factor = next(remaining)
             if factor != 0:
                 of_layer = metric if layer == 0 else None
-                residual = layer_residual(
-                    signals, layer_inputs, factor * passes.gain, wanted, self._factor_dtype, of_layer, known
-                )
+                residual = layer_residual(signals, layer_inputs, factor, wanted, self._factor_dtype, of_layer, known)
                 squares.append(residual.square)
                 own = _Applied(_scale(factor, residual.forward), _scale(factor, residual.backward))
             if bias is not None:
@@ -213,7 +210,7 @@ class DenseSums(GradientSums):
         for (signals, layer_inputs), bias in zip(passes.layers, self.biases, strict=True):
             signal_products = torch.einsum("pju,qju->jpq", signals, signals)
             products = signal_products * torch.einsum("pjv,qjv->jpq", layer_inputs, layer_inputs)
-            total = total + passes.gain**2 * products.sum((1, 2))
+            total = total + products.sum((1, 2))
             if bias is not None:
                 total = total + signals.sum(0).square().sum(-1)
         return total
@@ -233,25 +230,19 @@ class _Applied:
 
 @dataclass(frozen=True)
 class _Passes:
-    """One pass forward with the inputs and one back with the duals.
-
-    Smooth units have sharpness one here. A sharper network is the same one in finer units: layer inputs,
-    pre-activations and biases are counted in them, ``gain`` turns a sum into the true one, signals and slopes have no
-    unit.
-    """
+    """One pass forward with the inputs and one back with the duals."""
 
     sums: DenseSums
     runs: int
     """Number of dimensions of runs: 0 or 1."""
-    unit: Gain
-    """The sharpness: of all runs, or of each."""
+    sharpness: Tensor | None
+    """Of slopes that are sigmoids: of all runs, or of each; None where units are exact."""
     inputs: list[Tensor]
     """Per layer."""
     slopes: list[Tensor]
     """Per hidden layer, as the two below."""
     slope_tangents: list[SlopeTangent | None]
-    """None where slopes are constant, and where they are sigmoids (``is_smooth``)."""
-    is_smooth: bool
+    """None where slopes are constant, and where they are sigmoids."""
     signals: list[Tensor]
     """Per layer, after the slopes of its units."""
     signals_before_slopes: list[Tensor]
@@ -260,19 +251,19 @@ class _Passes:
     def through(cls, sums: DenseSums, inputs: Tensor, duals: Tensor, sharpness: Sharpness) -> "_Passes":
         last, runs = len(sums.weights) - 1, inputs.ndim - 2
         smooth = sums.activation.smooth if sharpness is not None else None
-        unit: Gain = 1.0 if smooth is None else _over_rows(sharpness)
-        layer_inputs: list[Tensor] = [unit * inputs]
+        sharp = None if smooth is None else _over_rows(sharpness)
+        layer_inputs: list[Tensor] = [inputs]
         slopes: list[Tensor] = []
         slope_tangents: list[SlopeTangent | None] = []
         for weight, bias in zip(sums.weights[:last], sums.biases[:last], strict=True):
             pre_activations = _multiply(layer_inputs[-1], weight.mT, runs)
-            offset = None if bias is None else unit * _over_candidates(bias, runs)
+            offset = None if bias is None else _over_candidates(bias, runs).to(inputs.dtype)
             slope_tangent = None
-            if smooth is None:
+            if smooth is None or sharp is None:
                 pre_activations = pre_activations if offset is None else pre_activations.add_(offset)
                 values, slope, slope_tangent = sums.activation.exact(pre_activations)
             else:
-                values, slope = smooth(pre_activations, offset)
+                values, slope = smooth(pre_activations, offset, sharp)
             layer_inputs.append(values)
             slopes.append(slope)
             slope_tangents.append(slope_tangent)
@@ -280,12 +271,7 @@ class _Passes:
         for layer in reversed(range(last)):
             before_slopes[layer] = _multiply(signals[layer + 1], sums.weights[layer + 1], runs)
             signals[layer] = before_slopes[layer] * slopes[layer]
-        is_smooth = smooth is not None
-        return cls(sums, runs, unit, layer_inputs, slopes, slope_tangents, is_smooth, signals, before_slopes)
-
-    @property
-    def gain(self) -> Gain:
-        return 1 / self.unit
+        return cls(sums, runs, sharp, layer_inputs, slopes, slope_tangents, signals, before_slopes)
 
     @property
     def layers(self) -> list[tuple[Rows, Rows]]:
@@ -313,7 +299,7 @@ class _Passes:
                 tangent = _multiply(value_tangents[-1], weights[layer].mT, self.runs, onto=tangent)
             assert tangent is not None, "the first layer always counts"
             if own.offset is not None:
-                tangent = tangent.add_(self.unit * own.offset.unsqueeze(-2))
+                tangent = tangent.add_(own.offset.unsqueeze(-2).to(tangent.dtype))
             tangents.append(tangent)
 
         adjoint: Tensor | None = None  # of the pre-activations; none at the output, which is linear
@@ -322,8 +308,8 @@ class _Passes:
             if adjoint is not None:
                 arriving = _multiply(adjoint, weights[layer + 1], self.runs, onto=arriving)
             slope, before = self.slopes[layer], self.signals_before_slopes[layer]
-            if self.is_smooth:
-                adjoint = sigmoid_adjoint(slope, value_tangents[layer], before, arriving)
+            if self.sharpness is not None:
+                adjoint = sigmoid_adjoint(slope, value_tangents[layer], before, arriving, self.sharpness)
                 continue
             adjoint = None if arriving is None else arriving.mul_(slope)
             if (slope_tangent := self.slope_tangents[layer]) is not None:
@@ -334,7 +320,7 @@ class _Passes:
         to_inputs = arriving[0]
         if adjoint is not None:
             to_inputs = to_inputs + _multiply(adjoint, weights[0], self.runs).sum(0)
-        return to_inputs, (self.gain * tangents[-1]).expand(self.signals[-1].shape)
+        return to_inputs, tangents[-1].expand(self.signals[-1].shape)
 
 
 def _scale(factor: float, rows: Tensor | None) -> Tensor | None:
@@ -360,7 +346,7 @@ def _multiply(values: Tensor, weight: Tensor, runs: int, onto: Tensor | None = N
     return folded.reshape(len(folded), *values.shape[-3:-1], -1)
 
 
-def _over_rows(sharpness: Sharpness) -> Gain:
+def _over_rows(sharpness: Sharpness) -> Tensor:
     """Shape a sharpness, of all runs or one per run, so that it multiplies rows."""
     assert sharpness is not None
     return sharpness if sharpness.ndim == 0 else sharpness[:, None, None]

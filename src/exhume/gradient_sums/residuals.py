@@ -15,8 +15,6 @@ from torch import Tensor
 
 Rows = Float[Tensor, "point *run candidate _"]
 """Values of candidates at a layer, at every point."""
-Gain = float | Float[Tensor, ""] | Float[Tensor, "run 1 1"]
-"""A factor of all runs, or one per run."""
 
 NEGLIGIBLE = 1e-4
 """Norm that low-rank factors may leave out of a target, relative to its norm. This is 10⁻⁸ of its square, below the
@@ -95,7 +93,7 @@ def compact(matrix: Tensor, rows: int) -> Tensor | LowRank:
 def layer_residual(
     signals: Rows,
     inputs: Rows,
-    gain: Gain,
+    gain: float,
     target: Target,
     factor_dtype: torch.dtype,
     metric: Float[Tensor, "... in in"] | None = None,
@@ -133,15 +131,16 @@ def _inner_product(one: Tensor, other: Tensor) -> Tensor:
 def sum_outer_products(
     signals: Rows,
     inputs: Rows,
-    gain: Gain,
+    gain: float,
     factor_dtype: torch.dtype,
     *,
     less: Float[Tensor, "... out in"] | None = None,
 ) -> Float[Tensor, "*run out in"]:
     """Return ``gain·Σ signal ⊗ input`` over points and candidates, per run, less a matrix where one is given."""
-    is_narrow = signals.shape[-1] < inputs.shape[-1]  # the gain costs least on the narrower factor
-    one = (gain * signals if is_narrow else signals).to(factor_dtype)
-    other = (inputs if is_narrow else gain * inputs).to(factor_dtype)
+    if gain != 1.0:  # which costs least on the narrower factor
+        is_narrow = signals.shape[-1] < inputs.shape[-1]
+        signals, inputs = (gain * signals, inputs) if is_narrow else (signals, gain * inputs)
+    one, other = signals.to(factor_dtype), inputs.to(factor_dtype)
     pairs = [(one.flatten(0, 1), other.flatten(0, 1))] if one.ndim == 3 else list(zip(one, other, strict=True))
     first = (pairs[0][0].mT, pairs[0][1])
     total = first[0] @ first[1] if less is None else add_product(less.to(signals), *first, times=-1.0)
@@ -171,7 +170,7 @@ def _is_cheaper_by_grams(rows: int, out: int, into: int, *, rank: int | None) ->
     return 2 * rows * (out + into) + 2 * with_target < 3 * out * into
 
 
-def _residual_by_grams(signals: Rows, inputs: Rows, gain: Gain, target: Target, factor_dtype: torch.dtype) -> Residual:
+def _residual_by_grams(signals: Rows, inputs: Rows, gain: float, target: Target, factor_dtype: torch.dtype) -> Residual:
     """Return the residual without writing the sum: ``⟨S, S⟩`` and its products follow from Gram matrices."""
 
     def product(one: Tensor, other: Tensor) -> Tensor:
@@ -189,8 +188,7 @@ def _residual_by_grams(signals: Rows, inputs: Rows, gain: Gain, target: Target, 
     signal_rows, input_rows = _stack_points(signal_factor), _stack_points(input_factor)
     input_gram = gain * product(input_rows, input_rows.mT)
     signal_gram = gain * product(signal_rows, signal_rows.mT)
-    of_run = gain[:, 0, 0] if isinstance(gain, Tensor) and gain.ndim > 0 else gain
-    square = _total(input_gram * signal_gram, (-2, -1)) - 2 * of_run * agreement + target_square
+    square = _total(input_gram * signal_gram, (-2, -1)) - 2 * gain * agreement + target_square
     return Residual(
         square.clamp(min=0),
         _subtract_from_product(forward, input_gram.to(factor_dtype), signal_rows),

@@ -74,7 +74,7 @@ class Edges:
         if space.basis is not None:
             inside = weights[0] @ space.basis.to(weights[0])
             if space.constant is not None:
-                biases[0] = biases[0] + inside[:, -1] * space.constant
+                biases[0] = biases[0] + inside[:, space.dimension] * space.constant
             weights[0] = inside[:, : space.dimension]
         is_counted = tuple(
             (size > WEAK * size.max()) & (weight.norm(dim=1) > 0) & ~_are_repeated(weight, bias)

@@ -27,6 +27,8 @@ Weight = Annotated[float, Field(ge=0)]
 
 EXPLAINED = 0.1
 """Unexplained fraction of the squared weights up to which a search counts as converged."""
+ALIGNMENT = 8
+"""Number of coordinates is a multiple of this: 16 bytes in bfloat16, the pieces in which tensor cores read."""
 UNIT_PROBES = 16
 """Number of random inputs whose gradients determine the unit of multipliers."""
 
@@ -191,7 +193,7 @@ class FinalWeights(Attack):
         dtype = dtype_of(self.precision)
         space = SearchSpace(view.input_size)
         if span is not None and self.within_span is not False and span.layer.reads_input:
-            space = SearchSpace.spanned_by(span, dtype)
+            space = SearchSpace.spanned_by(span, dtype).aligned(ALIGNMENT)
         problem = StationarityProblem.of(
             view,
             space,

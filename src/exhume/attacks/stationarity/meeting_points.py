@@ -77,7 +77,7 @@ class InputRange:
         if space.basis is not None:
             free = free.to(space.basis.device)
         zero = torch.zeros_like(free[:1])
-        wide = SearchSpace(space.size, None if space.basis is None else space.basis.double(), space.constant)
+        wide = space.to(torch.float64)
         origin = wide.inputs(wide.coordinates(zero))[0]
         axes = (wide.inputs(wide.coordinates(free)) - origin).T
         ends = (-torch.inf, torch.inf) if box is None else (box.lowest, box.highest)
