@@ -9,6 +9,7 @@ and that of an oracle can be compared afterwards.
 """
 
 import argparse
+import functools
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -33,7 +34,7 @@ from exhume.data.loading import load
 from exhume.evaluation.distances import UnitScale, ssim
 from exhume.optimise import Adam
 from exhume.optimise.runs import Runs
-from exhume.optimise.stepping import stepper
+from exhume.optimise.stepping import stepper, tf32_products
 from exhume.records import AttackerView, Dataset, count_outputs
 from exhume.training import train
 from exhume.training.recipes import weight_decay_recipe
@@ -333,7 +334,7 @@ def time_steps(device: torch.device) -> Iterator[dict[str, Any]]:
             "graph, tf32": lambda problem=problem: as_runs(problem),
             "eager, tf32": lambda problem=problem: as_runs(problem),
             "graph, float32": lambda problem=problem: as_runs(problem, coarse=0.0),
-            "graph, bfloat16": lambda problem=problem: as_runs(problem.rounded(torch.bfloat16)),
+            "graph, bfloat16": lambda problem=problem: as_runs(problem.rounded(torch.bfloat16, rows=is_gpu)),
         }
         if runs == 16:
             ways["compiled, tf32"] = lambda problem=problem: as_runs(problem, compiled=True)
@@ -353,7 +354,7 @@ def time_one(runs: Runs, *, eager: bool, is_gpu: bool) -> float:
     warm, steps = (8, 40) if is_gpu else (2, 3)
     with torch.no_grad(), stepper(runs) as advance:
         if eager:
-            advance.is_recordable = False  # type: ignore[attr-defined]
+            advance = functools.partial(take_one_by_one, runs)
         advance(warm)
         if is_gpu:
             torch.cuda.synchronize()
@@ -362,6 +363,13 @@ def time_one(runs: Runs, *, eager: bool, is_gpu: bool) -> float:
         if is_gpu:
             torch.cuda.synchronize()
         return 1e3 * (time.perf_counter() - started) / steps
+
+
+def take_one_by_one(runs: Runs, count: int) -> None:
+    """Take steps without a CUDA graph."""
+    with tf32_products(runs.is_coarse):
+        for _ in range(count):
+            runs.take_step()
 
 
 def profile(runs: Runs) -> list[tuple[str, float, int]]:

@@ -12,6 +12,7 @@ from measuring import peak_megabytes, seconds_of
 from presets import FinalWeightsCase, Preset, Row
 
 import exhume
+from exhume.attacks.stationarity.final_weights import ALIGNMENT
 from exhume.attacks.stationarity.multipliers import MarginMultipliers
 from exhume.attacks.stationarity.problem import StationarityProblem
 from exhume.clues.known_loss import balanced_labels
@@ -34,7 +35,8 @@ def pose(case: FinalWeightsCase, device: str) -> tuple[StationarityProblem, Vari
     ).to(torch.device(device))  # fmt: skip
     basis = torch.linalg.qr(torch.randn(case.pixels, case.size, generator=generator)).Q.to(device)
     labels = balanced_labels(case.candidates, case.outputs, torch.device(device))
-    multipliers, space = MarginMultipliers(labels, case.outputs), SearchSpace(case.pixels, basis, 1.0)
+    multipliers = MarginMultipliers(labels, case.outputs)
+    space = SearchSpace(case.pixels, basis, 1.0).aligned(ALIGNMENT)
     problem = StationarityProblem.of(view, space, multipliers, upper_layers=case.upper_layers)
     free = torch.randn(case.runs, case.candidates, problem.space.dimension, generator=generator)
     raw = torch.rand(case.runs, case.candidates, generator=generator)

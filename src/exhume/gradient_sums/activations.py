@@ -6,8 +6,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from exhume.core.fusing import fused
-
 SlopeTangent = Callable[[Tensor], Tensor]
 """From tangents of the pre-activations to the tangent of the slopes."""
 Curve = Callable[[Tensor], tuple[Tensor, Tensor, SlopeTangent | None]]
@@ -64,7 +62,6 @@ def _relu(pre_activations: Tensor) -> tuple[Tensor, Tensor, SlopeTangent | None]
     return pre_activations.relu(), (pre_activations > 0).to(pre_activations), None
 
 
-@fused
 def _softplus(pre_activations: Tensor, bias: Tensor | None, sharpness: Tensor) -> tuple[Tensor, Tensor]:
     """Return a softplus and its slope.
 
@@ -77,7 +74,6 @@ def _softplus(pre_activations: Tensor, bias: Tensor | None, sharpness: Tensor) -
     return softplus(sharp).div_(sharpness), sharp.sigmoid()
 
 
-@fused
 def _gated_relu(pre_activations: Tensor, bias: Tensor | None, sharpness: Tensor) -> tuple[Tensor, Tensor]:
     """Return a ReLU whose derivative is taken to be a sigmoid.
 
@@ -89,7 +85,6 @@ def _gated_relu(pre_activations: Tensor, bias: Tensor | None, sharpness: Tensor)
     return pre_activations.relu(), pre_activations.mul_(sharpness).sigmoid_()
 
 
-@fused
 def sigmoid_adjoint(
     slope: Tensor, value_tangent: Tensor, signals: Tensor, arriving: Tensor | None, sharpness: Tensor
 ) -> Tensor:

@@ -7,7 +7,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from exhume.core.fusing import fused
 from exhume.records import AttackerView
 
 Inputs = Float[Tensor, "*run candidate value"]
@@ -42,7 +41,7 @@ class Box:
         >>> Box(torch.zeros(3), torch.ones(3)).violation(torch.tensor([[-0.5, 0.5, 3.0]]))
         tensor([[-0.5000,  0.0000,  2.0000]])
         """
-        return _subtract_clamped(inputs, self.lowest, self.highest)
+        return inputs - inputs.clamp(self.lowest, self.highest)
 
     def penalty(self, inputs: Inputs, weight: float) -> tuple[Float[Tensor, "*run"], Inputs]:
         """Return ``weight`` times the sum of squared violations, per run, and its gradient by inputs."""
@@ -55,8 +54,3 @@ class Box:
         # A norm reads the tensor once, and squares of many pictures would be a tensor of their own.
         precise = torch.promote_types(violation.dtype, torch.float32)
         return torch.linalg.vector_norm(violation, dim=(-2, -1), dtype=precise).square(), violation
-
-
-@fused
-def _subtract_clamped(inputs: Tensor, lowest: Tensor, highest: Tensor) -> Tensor:
-    return inputs - inputs.clamp(lowest, highest)

@@ -10,7 +10,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from exhume.core.errors import ExhumeError
-from exhume.core.fusing import fused
 from exhume.optimise.adam import Adam, LearningRate
 from exhume.optimise.outcomes import Minimum, Variables, judge_outcome, thin_history
 from exhume.optimise.splitting import Splits
@@ -81,13 +80,14 @@ class Runs:
         for variable, gradient, mean, square, rate in zip(
             self.variables, gradients, self.means, self.squares, self.rates, strict=True
         ):
-            # A single run ends the loop when it ends.
-            active = self.active.reshape(-1, *[1] * (variable.ndim - 1)) if len(self.scales) > 1 else None
-            step_size = (rate * decay / mean_bias).to(variable)
-            _advance(
-                variable, gradient, mean, square, step_size, square_bias.to(square), active,
-                adam.mean_decay, adam.square_decay,
-            )  # fmt: skip
+            mean.lerp_(gradient, 1 - adam.mean_decay)
+            square.mul_(adam.square_decay).addcmul_(gradient, gradient, value=1 - adam.square_decay)
+            root = (square / square_bias.to(square)).sqrt_().add_(EPSILON)
+            change = mean.div(root).mul_((rate * decay / mean_bias).to(variable))
+            if len(self.scales) > 1:  # a single run ends the loop when it ends
+                active = self.active.reshape(-1, *[1] * (variable.ndim - 1))
+                change = torch.where(active, change, torch.zeros((), dtype=change.dtype, device=change.device))
+            variable.sub_(change)
 
     def inspect(self) -> None:
         """Read the values back, decide which runs have ended, and keep the state of those that are finite."""
@@ -172,28 +172,6 @@ class Runs:
         for run, (outcome, steps, value) in values["ends"].items():
             self.ends[int(run)] = _End(Outcome(outcome), steps, float(value))
             self.active[int(run)] = False
-
-
-@fused
-def _advance(
-    variable: Tensor,
-    gradient: Tensor,
-    mean: Tensor,
-    square: Tensor,
-    step_size: Tensor,
-    square_bias: Tensor,
-    active: Bool[Tensor, "run ..."] | None,
-    mean_decay: float,
-    square_decay: float,
-) -> None:
-    """Update Adam's means and squares, and move the variables of the active runs; all in place."""
-    mean.lerp_(gradient, 1 - mean_decay)
-    square.mul_(square_decay).addcmul_(gradient, gradient, value=1 - square_decay)
-    root = (square / square_bias).sqrt_().add_(EPSILON)
-    change = mean.div(root).mul_(step_size)
-    if active is not None:
-        change = torch.where(active, change, torch.zeros((), dtype=change.dtype, device=change.device))
-    variable.sub_(change)
 
 
 def _per_run(rate: LearningRate, variable: Tensor, runs: int) -> float | Tensor:

@@ -1,0 +1,115 @@
+"""Seconds of cells of the studies of final weights with two versions of this project, in one run on one machine.
+
+    git archive --prefix=carried/before/ COMMIT src benchmarks | tar -x
+    python benchmarks/versions.py --before carried/before --out DIR --data-dir DIR
+
+Each version measures the same cells with the same seeds, in a process of its own, and the two take turns. Seconds are
+those of a whole cell: drawing data, training, the attack, and counting what it recovered.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+CELLS = "cifar/binary,cifar/binary@decay,cifar/ten@decay,weight-decay/0.001,classes/2,exact-size/20,loss/mse@decay"
+"""Cells as ``study/label``, with ``@`` for a comma and a space."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--before", type=Path, help="Folder with src/ and benchmarks/ of the other version.")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--cells", default=CELLS)
+    parser.add_argument("--preset", default="gpu")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=540.0)
+    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--measure-tree", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.measure_tree is not None:
+        measure(arguments)
+        return
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    here = Path(__file__).resolve().parent.parent
+    trees = {"now": here} | ({} if arguments.before is None else {"before": arguments.before.resolve()})
+    rows: list[dict[str, Any]] = []
+    deadline = time.perf_counter() + arguments.seconds
+    for group in arguments.cells.split(";"):
+        for name, tree in trees.items():
+            for row in run_tree(tree, group, arguments, deadline):
+                rows.append({"version": name} | row)
+                print(json.dumps(rows[-1]), flush=True)
+                (arguments.out / "versions.json").write_text(json.dumps({"rows": rows}, indent=1))
+
+
+def run_tree(tree: Path, group: str, arguments: argparse.Namespace, deadline: float) -> list[dict[str, Any]]:
+    """Measure a group of cells with the version in a folder; cells that the time does not suffice for are left out."""
+    environment = os.environ | {"PYTHONPATH": str(tree / "src")}
+    if arguments.data_dir is not None:
+        environment["EXHUME_DATA"] = str(arguments.data_dir.resolve())
+    command = [sys.executable, __file__, "--measure-tree", str(tree), "--cells", group, "--out", str(arguments.out)]
+    command += ["--preset", arguments.preset, "--device", arguments.device, "--seeds", str(arguments.seeds)]
+    command += ["--profile"] if arguments.profile else []
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        rows = []
+        assert process.stdout is not None
+        try:
+            os.set_blocking(process.stdout.fileno(), True)
+            for line in process.stdout:
+                if line.startswith("{"):
+                    rows.append(json.loads(line))
+                else:
+                    print(line, end="", flush=True)
+                if time.perf_counter() > deadline:
+                    break
+        finally:
+            process.kill()
+    return rows
+
+
+def measure(arguments: argparse.Namespace) -> None:
+    """Measure cells with the version of exhume that is on the path, and print a row for each."""
+    sys.path[0] = str(arguments.measure_tree / "benchmarks")
+    import numerical_only  # noqa: F401 # of that version
+    import torch
+
+    from exhume.studies.buzaglo2023.cases import measure_case
+    from exhume.studies.buzaglo2023.studies import AXES
+    from exhume.studies.study import StudyRun
+
+    if torch.cuda.is_available():
+        torch.zeros(1).cuda()
+    for cell in arguments.cells.split(","):
+        study, label = cell.replace("@", ", ").split("/")
+        (case,) = (one for one in AXES[study][1][arguments.preset].cases if one.label == label)
+        for seed in range(arguments.seeds):
+            with tempfile.TemporaryDirectory() as folder:
+                run = StudyRun(folder=Path(folder), device=arguments.device)
+                started = time.perf_counter()
+                found = profiled(measure_case, case, seed, run) if arguments.profile else measure_case(case, seed, run)
+            row = {"cell": cell, "seed": seed, "seconds": round(time.perf_counter() - started, 2)}
+            row |= {key: value for key, value in found.items() if isinstance(value, int | float) and key != "seed"}
+            print(json.dumps(row), flush=True)
+
+
+def profiled(function: Any, *arguments: Any) -> Any:
+    """Call a function, and print where the time went."""
+    import cProfile
+    import pstats
+
+    watched = cProfile.Profile()
+    result = watched.runcall(function, *arguments)
+    pstats.Stats(watched).sort_stats("cumulative").print_stats("exhume", 45)
+    return result
+
+
+if __name__ == "__main__":
+    main()
