@@ -30,6 +30,16 @@ def reproduce_command(
     out: options.OutOption = Path("out/reproduce"),
     seed: options.SeedOption = 0,
     device: options.DeviceOption = "auto",
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            min=1,
+            metavar="N",
+            show_default="1; on a GPU as many as suit it",
+            help="Processes that measure side by side, in the studies named max-margin.",
+        ),
+    ] = None,
     console: CommandConsole,
 ) -> None:
     """Repeat measurements; each study writes JSON and figures to its own sub-folder.
@@ -45,10 +55,12 @@ def reproduce_command(
         return
 
     from exhume.auditing.run_folder import RunFolder  # takes seconds to import
+    from exhume.studies.side_by_side import choose_jobs
     from exhume.studies.study import read_result
 
     if preset == "smoke":
         console.note("The preset smoke only checks that studies run; ignore its numbers.")
+    jobs = choose_jobs(device) if jobs is None else jobs
     results, reasons = {}, {}
     for name in studies:
         place = out / name
@@ -58,8 +70,9 @@ def reproduce_command(
         try:
             with RunFolder(place).open(), console.progress(out) as progress:
                 found = STUDIES[name].run(
-                    preset, place, device=device, seed=seed, progress=progress, command=line, shared=out / SHARED
-                )
+                    preset, place, device=device, seed=seed, progress=progress, command=line,
+                    shared=out / SHARED, jobs=jobs,
+                )  # fmt: skip
         except ExhumeError as error:
             if len(studies) == 1:
                 raise

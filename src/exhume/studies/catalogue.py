@@ -90,6 +90,7 @@ _TABLE: dict[str, tuple[str, str]] = {
     ),
     "max-margin-classes": (_FINAL_WEIGHTS, "two, five and ten classes, at the same number of images"),
     "max-margin-width": (_FINAL_WEIGHTS, "recovered images against units per layer"),
+    "max-margin-depth": (_FINAL_WEIGHTS, "recovered images against the number of hidden layers"),
     "max-margin-loss": (_FINAL_WEIGHTS, "regression and classification, with weight decay and without"),
     "max-margin-size": (_FINAL_WEIGHTS, "recovered images against the size of the training set"),
     "max-margin-architecture": (_FINAL_WEIGHTS, "dense against convolutional networks"),

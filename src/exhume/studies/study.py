@@ -59,6 +59,8 @@ class StudyRun:
     seed: int = 0
     shared: Path | None = None
     """Folder for cells that several studies measure; None: ``folder``, where other studies do not look."""
+    jobs: int = 1
+    """Number of processes that measure independent cells side by side (:mod:`exhume.studies.side_by_side`)."""
     cells: int = 0
     """Number of cells of the study; set once known, so that progress has a total."""
     finished: int = 0
@@ -88,17 +90,29 @@ class StudyRun:
         """
         return self._cell(self.folder / "cells" / f"{name}.safetensors", self.identity, name, measure, needed)
 
-    def shared_cell(self, name: str, about: str, measure: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+    def shared_cell(
+        self, name: str, about: str, measure: Callable[[], Mapping[str, Any]], *, needed: Collection[str] = ()
+    ) -> dict[str, Any]:
         """Return a cell as :meth:`cell` does, for work that several studies share: it is measured once for all.
 
         Args:
             name: what is measured; part of the file name.
             about: everything the result depends on; a cell with another value of it is ignored.
             measure: as in :meth:`cell`.
+            needed: as in :meth:`cell`.
         """
+        return self._cell(*self._shared_place(name, about), name, measure, needed)
+
+    def is_measured(self, name: str, about: str, *, needed: Collection[str] = ()) -> bool:
+        """Return whether a shared cell is on disk."""
+        found = _read_cell(*self._shared_place(name, about))
+        return found is not None and all(key in found for key in needed)
+
+    def _shared_place(self, name: str, about: str) -> tuple[Path, str]:
+        """Return the file and the identity of a shared cell."""
         identity = fingerprint({"about": about})
         place = self.folder / "cells" if self.shared is None else self.shared
-        return self._cell(place / f"{name}-{identity[:8]}.safetensors", identity, name, measure)
+        return place / f"{name}-{identity[:8]}.safetensors", identity
 
     def _cell(
         self,
@@ -159,6 +173,7 @@ class Study(Generic[Settings]):
         progress: Progress = no_progress,
         command: str = "",
         shared: Path | str | None = None,
+        jobs: int = 1,
     ) -> StudyResult:
         """Measure everything and write ``result.json`` and the figures to ``folder``.
 
@@ -170,6 +185,7 @@ class Study(Generic[Settings]):
             progress: progress callback.
             command: the command line, for ``result.json``.
             shared: folder for cells that other studies measure too; None: ``folder``.
+            jobs: number of processes that measure cells side by side, in studies that can.
         """
         if preset == "paper" and preset not in self.presets:
             preset = "gpu"
@@ -184,6 +200,7 @@ class Study(Generic[Settings]):
             device=device,
             seed=seed,
             shared=None if shared is None else Path(shared),
+            jobs=jobs,
         )
         started = time.perf_counter()
         found = self.measure(self.presets[preset], run)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from exhume.attacks.stationarity.edges import Edges, Points
 from exhume.clues.search_space import SearchSpace
+from exhume.core.devices import numbers_at_once
 from exhume.core.run_context import OutOfTime, RunContext
 from exhume.core.suppression import suppress_neighbours
 from exhume.optimise.box import Box
@@ -55,8 +56,6 @@ ROOM = 1e-3
 MOST_PROGRAM_NUMBERS = 4e6
 """Numbers in all linear programs of one purpose, some seconds of one CPU core; beyond it there are fewer corners, and
 the range is not used for bounds."""
-NUMBERS_AT_ONCE = 2**22
-"""Size of the largest intermediate tensor, in numbers; starting points are searched in parts of this size."""
 
 
 @dataclass(frozen=True)
@@ -248,7 +247,8 @@ def move_to_meeting_points(edges: Edges, within: InputRange, starts: Points, rea
         violation = within.violation(points)
         is_outside = (violation != 0).to(points)
         curvature = curvature + (within.axes.T * is_outside[:, None]) @ within.axes
-        points = points - torch.linalg.solve(curvature, slope + violation @ within.axes)
+        # Without the check that makes a GPU wait: a damped matrix is never singular.
+        points = points - torch.linalg.solve_ex(curvature, slope + violation @ within.axes).result
     return points
 
 
@@ -281,4 +281,4 @@ def find_corners(
 
 def _split(edges: Edges, points: Points) -> tuple[Float[Tensor, "_ free"], ...]:
     widest = max(len(weight) for weight in edges.weights)
-    return torch.split(points, max(1, NUMBERS_AT_ONCE // (widest * edges.dimension)))
+    return torch.split(points, max(1, numbers_at_once(points.device) // (widest * edges.dimension)))

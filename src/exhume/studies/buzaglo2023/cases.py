@@ -1,7 +1,9 @@
 """One training and one attack on its final weights: the unit of work of every study in this package."""
 
 import functools
-from dataclasses import dataclass, field, replace
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from torch import Tensor
@@ -10,12 +12,14 @@ from exhume.attacks.attack import Attack
 from exhume.attacks.stationarity import Stationarity
 from exhume.attacks.stationarity.max_margin import MaxMargin
 from exhume.core.errors import ExhumeError
+from exhume.core.json_values import to_json_value
 from exhume.evaluation.evaluate import evaluate
 from exhume.models.architecture import Architecture
 from exhume.models.convnet import ConvNet
 from exhume.records import Dataset, Reconstruction, Victim
 from exhume.studies.buzaglo2023.noise_in_span import NoiseInSpan
 from exhume.studies.metrics import FPR, best_matches, count_exact, count_similar, relative_ranks
+from exhume.studies.side_by_side import SharedCell, measure_cells
 from exhume.studies.study import StudyRun
 from exhume.studies.tasks import draw
 from exhume.training.kkt import kkt_report
@@ -105,28 +109,78 @@ class Plan:
     """Number of draws per case."""
 
 
-def measure_plan(plan: Plan, run: StudyRun, name: str) -> list[dict[str, Any]]:
-    """Measure every case with every seed."""
-    rows = []
-    for number, case in enumerate(plan.cases):
-        for seed in range(run.seed, run.seed + plan.seeds):
-            work = functools.partial(measure_case, case, seed, run)
-            rows.append(run.cell(f"{name}/{number}-{seed}", work, needed=COLUMNS))
-    return rows
+def measure_plans(plans: Mapping[str, Plan], run: StudyRun) -> dict[str, list[dict[str, Any]]]:
+    """Measure every case of every plan with every seed; cases that differ in their label alone are measured once.
+
+    An oracle repeats the attack with the settings of each of its trials, and keeps the result that recovered most.
+    """
+    wanted = {
+        name: [(case, seed) for case in plan.cases for seed in range(run.seed, run.seed + plan.seeds)]
+        for name, plan in plans.items()
+    }
+    everything = [one for part in wanted.values() for one in part]
+    run.cells = len({_describe(*one) for one in everything})
+    measured = _measure_once(everything, run)
+    rivals = {
+        _describe(case, seed): [(rival, seed) for rival in _rivals(case, measured[_describe(case, seed)]["trials"])]
+        for case, seed in everything
+        if case.oracle
+    }
+    measured |= _measure_once([rival for part in rivals.values() for rival in part], run)
+
+    def row_of(case: Case, seed: int) -> dict[str, Any]:
+        row = measured[_describe(case, seed)]
+        if case.oracle:
+            rows = [measured[_describe(*rival)] for rival in rivals[_describe(case, seed)]]
+            row = max(rows, key=lambda one: int(one["recovered"]))
+        kept = {key: value for key, value in row.items() if key != "trials"}
+        return kept | {"label": case.label, "oracle": case.oracle}
+
+    return {name: [row_of(*one) for one in part] for name, part in wanted.items()}
+
+
+def _measure_once(cases: Sequence[tuple[Case, int]], run: StudyRun) -> dict[str, dict[str, Any]]:
+    """Measure cases with their seeds, and return the cells by what they measure."""
+    unique = {_describe(case, seed): (case, seed) for case, seed in cases}
+    cells = [
+        SharedCell(
+            name=f"final-weights-{case.source}-{case.size}-{seed}",
+            about=about,
+            measure=functools.partial(measure_case, case, seed),
+            needed=(*COLUMNS, "trials"),
+            cost=case.size * case.width,
+        )
+        for about, (case, seed) in unique.items()
+    ]
+    return dict(zip(unique, measure_cells(run, cells), strict=True))
+
+
+def _describe(case: Case, seed: int) -> str:
+    """Return everything that a measurement depends on; the label and the choice of an oracle come afterwards."""
+    values = to_json_value(asdict(replace(case, label="", oracle=False)))
+    return json.dumps({"final weights": values, "seed": seed}, sort_keys=True)
+
+
+def _rivals(case: Case, trials: Sequence[dict[str, Any]]) -> list[Case]:
+    """Return a case for each trial of another one, with the settings of that trial."""
+    pinned = [{name: (value, value) for name, value in trial["settings"].items()} for trial in trials]
+    return [replace(case, settings=case.settings | {"trials": 1} | one) for one in pinned]
 
 
 def measure_case(case: Case, seed: int, run: StudyRun) -> dict[str, Any]:
-    """Train, attack the final weights, and count recovered images beside the null."""
+    """Train, attack the final weights, and count recovered images beside the null.
+
+    The seconds of an attack are those of a process that may share its device with others.
+    """
     data = case.draw(seed)
     victim = train_case(case, data, seed, run)
     report = kkt_report(victim, data)
-    found = attack_final_weights(case, victim, data, seed, run)
+    found = attack_final_weights(case, victim, seed, run)
     evaluation = evaluate(found, data)
     ranks = relative_ranks(found, data)
     level = ranks.level(FPR)
     similar, similar_null, correlated = count_similar(found, data)
     return {
-        "label": case.label,
         "seed": seed,
         "training_size": case.size,
         "recovered": level.recovered,
@@ -152,7 +206,7 @@ def measure_case(case: Case, seed: int, run: StudyRun) -> dict[str, Any]:
         "kkt_residual": report.residual,
         "kkt_margin_residual": report.margin_residual,
         "kkt_layers": report.layers,
-        "oracle": case.oracle,
+        "trials": found.diagnostics.get("trials", []),
     } | choose_pictures(found, data)
 
 
@@ -177,18 +231,9 @@ def train_case(case: Case, data: Dataset, seed: int, run: StudyRun) -> Victim:
     raise AssertionError("unreachable")
 
 
-def attack_final_weights(case: Case, victim: Victim, data: Dataset, seed: int, run: StudyRun) -> Reconstruction:
-    """Run the attack of a case; an oracle repeats it with the settings of each trial and keeps the best result."""
-    view = replace(victim.view(), initial=None)
-    attack = case.build_attack()
-    found = run.attack(attack, view, seed=seed)
-    if not case.oracle:
-        return found
-    rivals = []
-    for trial in found.diagnostics["trials"]:
-        pinned = {name: (value, value) for name, value in trial["settings"].items()}
-        rivals.append(run.attack(replace(attack, **{"trials": 1, **pinned}), view, seed=seed))
-    return max(rivals, key=lambda rival: relative_ranks(rival, data).level(FPR).recovered)
+def attack_final_weights(case: Case, victim: Victim, seed: int, run: StudyRun) -> Reconstruction:
+    """Run the attack of a case on the final weights alone."""
+    return run.attack(case.build_attack(), replace(victim.view(), initial=None), seed=seed)
 
 
 def choose_pictures(found: Reconstruction, data: Dataset) -> dict[str, Tensor]:

@@ -1,5 +1,6 @@
 """Figures of the studies of final weights: recovered images by case, and a gallery."""
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,11 +10,13 @@ from exhume.report.figures import HELD_OUT, TRAINED, create_axes
 from exhume.report.gallery import draw_image_rows
 from exhume.studies.buzaglo2023.cases import Plan
 
+TITLE_WIDTH = 90
+"""Characters per line of a title."""
 EXACTLY = "black"
 """Colour of lines that count exact recoveries."""
 
 
-def recovery_figure(plan: Plan, rows: Sequence[dict[str, Any]], axis: str) -> Figure:
+def recovery_figure(plan: Plan, rows: Sequence[dict[str, Any]], axis: str, title: str = "") -> Figure:
     """Draw the share of recovered images by case, one dot per seed, and the share of held-out images as the null."""
     figure, axes = create_axes()
     labels = [case.label for case in plan.cases]
@@ -31,6 +34,7 @@ def recovery_figure(plan: Plan, rows: Sequence[dict[str, Any]], axis: str) -> Fi
     axes.set_ylabel("share of training images recovered at 1 % FPR")
     axes.set_ylim(0, 1)
     axes.legend(frameon=False, fontsize=8)
+    axes.set_title(textwrap.fill(title, TITLE_WIDTH), fontsize=8, loc="left")
     return figure
 
 

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from exhume.studies.buzaglo2023.cases import ALL_PIXELS, COLUMNS, LARGE, QUICK, TINY, Case, Plan, measure_plan
+from exhume.studies.buzaglo2023.cases import ALL_PIXELS, COLUMNS, LARGE, QUICK, TINY, Case, Plan, measure_plans
 from exhume.studies.buzaglo2023.figures import gallery_figure, recovery_figure
+from exhume.studies.buzaglo2023.trends import TRENDS
 from exhume.studies.catalogue import Preset
 from exhume.studies.study import Study, StudyResult, StudyRun, without_tensors
 
@@ -41,17 +42,22 @@ def _make_presets(cases: tuple[Case, ...], seeds: int = 3) -> dict[Preset, Plan]
     return {
         "smoke": _shrink_to_smoke(cases[:2]),
         "cpu": Plan(cases=quick, seeds=seeds),
-        "gpu": Plan(cases=large, seeds=1),
+        "gpu": Plan(cases=large, seeds=seeds),
     }
 
 
+LARGE_CIFAR: dict[str, Any] = LARGE | {"precision": "bfloat16"}
 CIFAR = Case(
     label="", source="cifar-10", classes="animal-vehicle", size=500, shrink=1, strangers=1000, width=1000, loss="bce",
-    train_steps=20_000, settings=LARGE,
+    train_steps=20_000, settings=LARGE_CIFAR,
 )  # fmt: skip
 SMALL_CIFAR = replace(
     CIFAR, size=60, strangers=400, width=300, train_steps=2500, settings=QUICK | {"restarts": 3, "oversampling": 2.0}
 )
+COLOURS: dict[str, Any] = {"smoothness": 1.0, "colour": 1.0, "restarts": 32, "steps": 3000, "winners": 8}
+"""Candidates as smooth as photographs, over space and over colours, from more settings and starts."""
+LARGE_COLOURS = LARGE_CIFAR | COLOURS
+LARGE_ALL_PIXELS = LARGE_CIFAR | ALL_PIXELS | {"candidates": 1000}
 PROVE: dict[str, Any] = {"prove": True}
 """Certify points where edges meet."""
 ALL_LAYERS: dict[str, Any] = {"upper_layers": 1.0}
@@ -119,6 +125,10 @@ CASES: dict[str, tuple[str, tuple[Case, ...]]] = {
         "units per layer",
         tuple(Case(label=str(width), width=width, weight_decay=1e-3) for width in (40, 80, 160, 320, 640)),
     ),
+    "depth": (
+        "hidden layers",
+        tuple(Case(label=str(depth), depth=depth, weight_decay=1e-3) for depth in (1, 2, 3)),
+    ),
     "loss": (
         "loss",
         (
@@ -171,10 +181,13 @@ AXES: dict[str, tuple[str, dict[Preset, Plan]]] = {
                 cases=(
                     replace(CIFAR, label="binary"),
                     replace(CIFAR, label="ten classes", classes="all", loss="ce"),
-                    replace(CIFAR, label="binary, all pixels", settings=LARGE | ALL_PIXELS | {"candidates": 1000}),
+                    replace(CIFAR, label="binary, all pixels", settings=LARGE_ALL_PIXELS),
                     replace(CIFAR, label="binary, decay", weight_decay=5e-4),
                     replace(CIFAR, label="ten, decay", classes="all", loss="ce", weight_decay=5e-4),
                     replace(CIFAR, label="mse, decay", loss="mse", weight_decay=5e-4, attack="stationarity"),
+                    replace(CIFAR, label="binary, colours", settings=LARGE_COLOURS),
+                    replace(CIFAR, label="binary, decay, colours", weight_decay=5e-4, settings=LARGE_COLOURS),
+                    replace(CIFAR, label="ten classes, colours", classes="all", loss="ce", settings=LARGE_COLOURS),
                     replace(CIFAR, label="binary, blind", attack="noise"),
                     replace(CIFAR, label="ten, blind", classes="all", loss="ce", attack="noise"),
                 ),
@@ -186,24 +199,25 @@ AXES: dict[str, tuple[str, dict[Preset, Plan]]] = {
 
 
 def summarise(plan: Plan, rows: Sequence[dict[str, Any]], axis: str, name: str) -> StudyResult:
-    """Turn rows into a table, figures and a sentence."""
+    """Turn rows into a table, figures and a sentence: what the paper observed, and whether that holds here."""
     table = []
     for case in plan.cases:
         own = [row for row in rows if row["label"] == case.label]
         table.append((case.label, *(f"{sum(float(row[key]) for row in own) / len(own):.3g}" for key in COLUMNS)))
     best = max(table, key=lambda line: float(line[1]))
+    trend = TRENDS[name].judge(rows) if name in TRENDS else ""
+    most = f"Most images are recovered for {axis} {best[0]}: {best[1]} on average at 1 % FPR (null {best[2]})."
     return StudyResult(
-        numbers={"rows": [without_tensors(row) for row in rows]},
-        figures={name: recovery_figure(plan, rows, axis), f"{name}-gallery": gallery_figure(rows)},
+        numbers={"rows": [without_tensors(row) for row in rows], "trend": trend},
+        figures={name: recovery_figure(plan, rows, axis, title=trend), f"{name}-gallery": gallery_figure(rows)},
         table=((axis, *COLUMNS.values()), table),
-        summary=f"Most images are recovered for {axis} {best[0]}: {best[1]} on average at 1 % FPR (null {best[2]}).",
+        summary=f"{most} {trend}".rstrip(),
     )
 
 
 def _study(name: str, axis: str, presets: Mapping[Preset, Plan]) -> Study[Plan]:
     def measure(plan: Plan, run: StudyRun) -> StudyResult:
-        run.cells = len(plan.cases) * plan.seeds
-        return summarise(plan, measure_plan(plan, run, name), axis, name)
+        return summarise(plan, measure_plans({name: plan}, run)[name], axis, name)
 
     return Study(name=f"max-margin-{name}", presets=presets, measure=measure)
 
@@ -217,10 +231,9 @@ class Plans:
 
 def _measure_all(settings: Plans, run: StudyRun) -> StudyResult:
     """Run every study in one folder."""
-    run.cells = sum(len(plan.cases) * plan.seeds for plan in settings.plans.values())
     parts = {
-        name: summarise(plan, measure_plan(plan, run, name), AXES[name][0], name)
-        for name, plan in settings.plans.items()
+        name: summarise(settings.plans[name], rows, AXES[name][0], name)
+        for name, rows in measure_plans(settings.plans, run).items()
     }
     lines = [(name, *line) for name, part in parts.items() if part.table is not None for line in part.table[1]]
     return StudyResult(

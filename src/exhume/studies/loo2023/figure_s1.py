@@ -63,7 +63,7 @@ def _measure_final_weights(settings: Rivals, source: str, run: StudyRun) -> dict
     )  # fmt: skip
     data = case.draw(run.seed)
     victim = train_case(case, data, run.seed, run)
-    return evaluation_numbers(evaluate(attack_final_weights(case, victim, data, run.seed, run), data))
+    return evaluation_numbers(evaluate(attack_final_weights(case, victim, run.seed, run), data))
 
 
 def _compare(known: Row, alone: Row) -> str:
