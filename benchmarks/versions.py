@@ -4,7 +4,8 @@
     python benchmarks/versions.py --before carried/before --out DIR --data-dir DIR
 
 Each version measures the same cells with the same seeds, in a process of its own, and the two take turns. Seconds are
-those of a whole cell: drawing data, training, the attack, and counting what it recovered.
+those of a whole cell: drawing data, training, the attack, and counting what it recovered. ``--whole`` measures, with
+this version alone, every cell that the studies had before, side by side as ``exhume reproduce max-margin`` does.
 """
 
 import argparse
@@ -14,11 +15,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 CELLS = "cifar/binary,cifar/binary@decay,cifar/ten@decay,weight-decay/0.001,classes/2,exact-size/20,loss/mse@decay"
-"""Cells as ``study/label``, with ``@`` for a comma and a space."""
+"""Cells as ``study/label``, with ``@`` for a comma and a space; a semicolon lets the other version take its turn."""
+NEW_STUDIES = ("depth",)
+"""Studies that the version before did not have."""
 
 
 def main() -> None:
@@ -32,12 +36,17 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=540.0)
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--whole", type=Path, help="Measure all studies side by side; a folder for finished cells.")
+    parser.add_argument("--jobs", type=int, help="Processes of --whole.")
     parser.add_argument("--measure-tree", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure_tree is not None:
         measure(arguments)
         return
     arguments.out.mkdir(parents=True, exist_ok=True)
+    if arguments.whole is not None:
+        measure_whole(arguments)
+        return
     here = Path(__file__).resolve().parent.parent
     trees = {"now": here} | ({} if arguments.before is None else {"before": arguments.before.resolve()})
     rows: list[dict[str, Any]] = []
@@ -98,6 +107,48 @@ def measure(arguments: argparse.Namespace) -> None:
             row = {"cell": cell, "seed": seed, "seconds": round(time.perf_counter() - started, 2)}
             row |= {key: value for key, value in found.items() if isinstance(value, int | float) and key != "seed"}
             print(json.dumps(row), flush=True)
+
+
+def measure_whole(arguments: argparse.Namespace) -> None:
+    """Measure the cells of all studies, without those that are new, and print the seconds."""
+    import numerical_only  # noqa: F401
+
+    from exhume.studies.buzaglo2023.cases import measure_plans
+    from exhume.studies.buzaglo2023.studies import AXES
+    from exhume.studies.side_by_side import choose_jobs
+    from exhume.studies.study import StudyRun
+
+    if arguments.data_dir is not None:
+        os.environ["EXHUME_DATA"] = str(arguments.data_dir.resolve())
+    plans = {
+        name: replace(plan, seeds=arguments.seeds, cases=tuple(case for case in plan.cases if not is_new(case.label)))
+        for name, plan in ((name, presets[arguments.preset]) for name, (_, presets) in AXES.items())
+        if name not in NEW_STUDIES
+    }
+    jobs = arguments.jobs or choose_jobs(arguments.device)
+    run = StudyRun(
+        folder=arguments.whole, shared=arguments.whole / "shared-cells", device=arguments.device, jobs=jobs,
+        progress=print_cells,
+    )  # fmt: skip
+    started = time.perf_counter()
+    rows = measure_plans(plans, run)
+    summary = {
+        "jobs": jobs, "seconds": round(time.perf_counter() - started, 1), "cells": run.cells,
+        "rows": sum(len(part) for part in rows.values()),
+    }  # fmt: skip
+    print(json.dumps(summary), flush=True)
+    (arguments.out / "whole.json").write_text(json.dumps(summary, indent=1))
+
+
+def print_cells(stage: str, done: int, total: int, note: str = "") -> None:
+    """Print which cell is finished."""
+    if stage == "cells":
+        print(done, total, note, flush=True)
+
+
+def is_new(label: str) -> bool:
+    """Return whether a case was not measured by the version before."""
+    return label.endswith("colours")
 
 
 def profiled(function: Any, *arguments: Any) -> Any:
