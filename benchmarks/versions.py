@@ -9,12 +9,14 @@ this version alone, every cell that the studies had before, side by side as ``ex
 """
 
 import argparse
+import functools
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -90,7 +92,7 @@ def measure(arguments: argparse.Namespace) -> None:
     import numerical_only  # noqa: F401 # of that version
     import torch
 
-    from exhume.studies.buzaglo2023.cases import measure_case
+    from exhume.studies.buzaglo2023 import cases
     from exhume.studies.buzaglo2023.studies import AXES
     from exhume.studies.study import StudyRun
 
@@ -101,11 +103,17 @@ def measure(arguments: argparse.Namespace) -> None:
         (case,) = (one for one in AXES[study][1][arguments.preset].cases if one.label == label)
         for seed in range(arguments.seeds):
             with tempfile.TemporaryDirectory() as folder:
-                run = StudyRun(folder=Path(folder), device=arguments.device)
+                run = StudyRun(folder=Path(folder), device=arguments.device, seed=seed)
+                if hasattr(cases, "measure_plans"):
+                    plan = cases.Plan(cases=(case,), seeds=1)
+                    work = functools.partial(cases.measure_plans, {study: plan}, run)
+                else:  # as it was before
+                    work = functools.partial(cases.measure_case, case, seed, run)
                 started = time.perf_counter()
-                found = profiled(measure_case, case, seed, run) if arguments.profile else measure_case(case, seed, run)
+                found = profiled(work) if arguments.profile else work()
+                found = found[study][0] if study in found else found
             row = {"cell": cell, "seed": seed, "seconds": round(time.perf_counter() - started, 2)}
-            row |= {key: value for key, value in found.items() if isinstance(value, int | float) and key != "seed"}
+            row |= {key: value for key, value in found.items() if isinstance(value, int | float) and key not in row}
             print(json.dumps(row), flush=True)
 
 
@@ -151,13 +159,13 @@ def is_new(label: str) -> bool:
     return label.endswith("colours")
 
 
-def profiled(function: Any, *arguments: Any) -> Any:
+def profiled(function: Callable[[], Any]) -> Any:
     """Call a function, and print where the time went."""
     import cProfile
     import pstats
 
     watched = cProfile.Profile()
-    result = watched.runcall(function, *arguments)
+    result = watched.runcall(function)
     pstats.Stats(watched).sort_stats("cumulative").print_stats("exhume", 45)
     return result
 

@@ -23,7 +23,7 @@ def cell(number: int) -> SharedCell:
         about=str(number),
         measure=functools.partial(square, number),
         needed=("square",),
-        cost=float(number),
+        cost=number,
     )
 
 

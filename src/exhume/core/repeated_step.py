@@ -1,5 +1,6 @@
 """A step that is taken many times, as fast as a device allows: a GPU records it once as a CUDA graph and replays it."""
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -41,12 +42,18 @@ class RepeatedStep:
 
     def _record(self) -> "torch.cuda.CUDAGraph | None":
         graph = torch.cuda.CUDAGraph()
+        gc.collect()  # a graph that is freed during the recording would break it
+        was_enabled = gc.isenabled()
+        gc.disable()
         try:
             with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
                 self.take()
         except RuntimeError:  # the step waits for the device
             torch.cuda.synchronize()
             return None
+        finally:
+            if was_enabled:
+                gc.enable()
         return graph
 
 

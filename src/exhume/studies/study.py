@@ -108,6 +108,10 @@ class StudyRun:
         found = _read_cell(*self._shared_place(name, about))
         return found is not None and all(key in found for key in needed)
 
+    def shared_file(self, name: str, about: str) -> Path:
+        """Return where something that several studies share lies on disk, by everything it depends on."""
+        return self._shared_place(name, about)[0]
+
     def _shared_place(self, name: str, about: str) -> tuple[Path, str]:
         """Return the file and the identity of a shared cell."""
         identity = fingerprint({"about": about})

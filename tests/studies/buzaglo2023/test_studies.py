@@ -6,8 +6,10 @@ import pytest
 
 from exhume.core.storage import load_bundle, save_bundle
 from exhume.studies import STUDIES
-from exhume.studies.buzaglo2023.cases import Plan
+from exhume.studies.buzaglo2023 import cases
+from exhume.studies.buzaglo2023.cases import Plan, train_case
 from exhume.studies.buzaglo2023.studies import AXES
+from exhume.studies.study import StudyRun
 
 NAMES = ["max-margin", *(f"max-margin-{name}" for name in AXES)]
 
@@ -38,7 +40,7 @@ def test_a_study_writes_figures_and_measures_cells_once(tmp_path):
     assert len(found.table[1]) == 2
 
     # A cell of an older version lacks a count: it alone is measured again.
-    old, recent = sorted(tmp_path.rglob("cells/**/*.safetensors"))
+    old, recent = sorted(tmp_path.rglob("cells/found-*.safetensors"))
     values, tensors = load_bundle(old, "cell")
     del values["exact_null"]
     save_bundle(old, "cell", values, tensors)
@@ -48,6 +50,18 @@ def test_a_study_writes_figures_and_measures_cells_once(tmp_path):
     assert [row["exact_null"] for row in rows] == [0, 0]
     assert recent.stat().st_mtime_ns == written
     assert load_bundle(old, "cell")[0]["exact_null"] == 0
+
+
+def test_cases_that_share_a_network_train_it_once(tmp_path, monkeypatch):
+    trained = []
+    monkeypatch.setattr(cases, "train_case", lambda case, *rest: trained.append(case) or train_case(case, *rest))
+    plan = AXES["control"][1]["smoke"]
+    run = StudyRun(folder=tmp_path, device="cpu")
+    rows = cases.measure_plans({"control": plan, "again": plan}, run)
+    assert len(trained) == 1
+    blind, search = rows["control"]
+    assert blind["attack"] != search["attack"] == rows["again"][1]["attack"]
+    assert blind["kkt_residual"] == search["kkt_residual"]
 
 
 def test_an_oracle_chooses_among_the_same_trials_and_is_labelled(tmp_path):

@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from exhume.attacks.attack import Attack
 from exhume.attacks.stationarity import Stationarity
 from exhume.attacks.stationarity.max_margin import MaxMargin
-from exhume.core.errors import ExhumeError
+from exhume.core.errors import ExhumeError, RecordError
 from exhume.core.json_values import to_json_value
 from exhume.evaluation.evaluate import evaluate
 from exhume.models.architecture import Architecture
@@ -59,6 +59,8 @@ COLUMNS = {
     "attack_seconds": "seconds",
 }
 """Keys of a measured case that tables show, and their headings."""
+TRAINING_COLUMNS = ("kkt_residual",)
+ATTACK_COLUMNS = (*(key for key in COLUMNS if key not in TRAINING_COLUMNS), "trials")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +112,7 @@ class Plan:
 
 
 def measure_plans(plans: Mapping[str, Plan], run: StudyRun) -> dict[str, list[dict[str, Any]]]:
-    """Measure every case of every plan with every seed; cases that differ in their label alone are measured once.
+    """Measure every case of every plan with every seed; each network is trained once, and each attack runs once.
 
     An oracle repeats the attack with the settings of each of its trials, and keeps the result that recovered most.
     """
@@ -119,46 +121,60 @@ def measure_plans(plans: Mapping[str, Plan], run: StudyRun) -> dict[str, list[di
         for name, plan in plans.items()
     }
     everything = [one for part in wanted.values() for one in part]
-    run.cells = len({_describe(*one) for one in everything})
-    measured = _measure_once(everything, run)
+    run.cells = len({_training_of(*one) for one in everything}) + len({_attack_on(*one) for one in everything})
+    trained = _measure_once(everything, run, "victim", _training_of, measure_training, TRAINING_COLUMNS)
+    measure = functools.partial(_measure_once, run=run, kind="found", about=_attack_on, measure=measure_attack)
+    found = measure(everything, needed=ATTACK_COLUMNS)
     rivals = {
-        _describe(case, seed): [(rival, seed) for rival in _rivals(case, measured[_describe(case, seed)]["trials"])]
+        _attack_on(case, seed): [(rival, seed) for rival in _rivals(case, found[_attack_on(case, seed)]["trials"])]
         for case, seed in everything
         if case.oracle
     }
-    measured |= _measure_once([rival for part in rivals.values() for rival in part], run)
+    found |= measure([rival for part in rivals.values() for rival in part], needed=ATTACK_COLUMNS)
 
     def row_of(case: Case, seed: int) -> dict[str, Any]:
-        row = measured[_describe(case, seed)]
+        row = found[_attack_on(case, seed)]
         if case.oracle:
-            rows = [measured[_describe(*rival)] for rival in rivals[_describe(case, seed)]]
+            rows = [found[_attack_on(*rival)] for rival in rivals[_attack_on(case, seed)]]
             row = max(rows, key=lambda one: int(one["recovered"]))
         kept = {key: value for key, value in row.items() if key != "trials"}
-        return kept | {"label": case.label, "oracle": case.oracle}
+        return trained[_training_of(case, seed)] | kept | {"label": case.label, "oracle": case.oracle}
 
     return {name: [row_of(*one) for one in part] for name, part in wanted.items()}
 
 
-def _measure_once(cases: Sequence[tuple[Case, int]], run: StudyRun) -> dict[str, dict[str, Any]]:
-    """Measure cases with their seeds, and return the cells by what they measure."""
-    unique = {_describe(case, seed): (case, seed) for case, seed in cases}
+def _measure_once(
+    cases: Sequence[tuple[Case, int]],
+    run: StudyRun,
+    kind: str,
+    about: Callable[[Case, int], str],
+    measure: Callable[[Case, int, StudyRun], Mapping[str, Any]],
+    needed: Collection[str],
+) -> dict[str, dict[str, Any]]:
+    """Measure cases with their seeds, and return the cells by what they are about."""
+    unique = {about(case, seed): (case, seed) for case, seed in cases}
     cells = [
         SharedCell(
-            name=f"final-weights-{case.source}-{case.size}-{seed}",
-            about=about,
-            measure=functools.partial(measure_case, case, seed),
-            needed=(*COLUMNS, "trials"),
+            name=f"{kind}-{case.source}-{case.size}-{seed}",
+            about=described,
+            measure=functools.partial(measure, case, seed),
+            needed=needed,
             cost=case.size * case.width,
         )
-        for about, (case, seed) in unique.items()
+        for described, (case, seed) in unique.items()
     ]
     return dict(zip(unique, measure_cells(run, cells), strict=True))
 
 
-def _describe(case: Case, seed: int) -> str:
-    """Return everything that a measurement depends on; the label and the choice of an oracle come afterwards."""
+def _attack_on(case: Case, seed: int) -> str:
+    """Return everything that an attack depends on; the label and the choice of an oracle come afterwards."""
     values = to_json_value(asdict(replace(case, label="", oracle=False)))
     return json.dumps({"final weights": values, "seed": seed}, sort_keys=True)
+
+
+def _training_of(case: Case, seed: int) -> str:
+    """Return everything that a training depends on."""
+    return _attack_on(replace(case, attack="max-margin", settings={}, strangers=0), seed)
 
 
 def _rivals(case: Case, trials: Sequence[dict[str, Any]]) -> list[Case]:
@@ -167,15 +183,28 @@ def _rivals(case: Case, trials: Sequence[dict[str, Any]]) -> list[Case]:
     return [replace(case, settings=case.settings | {"trials": 1} | one) for one in pinned]
 
 
-def measure_case(case: Case, seed: int, run: StudyRun) -> dict[str, Any]:
-    """Train, attack the final weights, and count recovered images beside the null.
+def measure_training(case: Case, seed: int, run: StudyRun) -> dict[str, Any]:
+    """Train, and measure how far the weights are from a stationary point.
 
-    The seconds of an attack are those of a process that may share its device with others.
+    Seconds, here and below, are those of a process that may share its device with others.
     """
     data = case.draw(seed)
-    victim = train_case(case, data, seed, run)
+    victim = victim_of(case, data, seed, run)
     report = kkt_report(victim, data)
-    found = attack_final_weights(case, victim, seed, run)
+    return {
+        "training_seconds": victim.result["seconds"],
+        "training_loss": victim.result["loss"],
+        "kkt_residual": report.residual,
+        "kkt_margin_residual": report.margin_residual,
+        "kkt_layers": report.layers,
+    }
+
+
+def measure_attack(case: Case, seed: int, run: StudyRun) -> dict[str, Any]:
+    """Attack the final weights, and count recovered images beside the null."""
+    data = case.draw(seed)
+    view = replace(victim_of(case, data, seed, run).view(), initial=None)
+    found = run.attack(case.build_attack(), view, seed=seed)
     evaluation = evaluate(found, data)
     ranks = relative_ranks(found, data)
     level = ranks.level(FPR)
@@ -201,13 +230,19 @@ def measure_case(case: Case, seed: int, run: StudyRun) -> dict[str, Any]:
         "candidates": len(found),
         "attack": found.attack,
         "attack_seconds": found.seconds,
-        "training_seconds": victim.result["seconds"],
-        "training_loss": victim.result["loss"],
-        "kkt_residual": report.residual,
-        "kkt_margin_residual": report.margin_residual,
-        "kkt_layers": report.layers,
         "trials": found.diagnostics.get("trials", []),
     } | choose_pictures(found, data)
+
+
+def victim_of(case: Case, data: Dataset, seed: int, run: StudyRun) -> Victim:
+    """Return the trained network, from disk where another measurement trained it before."""
+    path = run.shared_file("network", _training_of(case, seed))
+    try:
+        return Victim.load(path)
+    except RecordError:
+        victim = train_case(case, data, seed, run)
+        victim.save(path)
+        return victim
 
 
 def train_case(case: Case, data: Dataset, seed: int, run: StudyRun) -> Victim:
@@ -229,11 +264,6 @@ def train_case(case: Case, data: Dataset, seed: int, run: StudyRun) -> Victim:
             if "diverged" not in str(error) or factor == LEARNING_RATE_FACTORS[-1]:
                 raise
     raise AssertionError("unreachable")
-
-
-def attack_final_weights(case: Case, victim: Victim, seed: int, run: StudyRun) -> Reconstruction:
-    """Run the attack of a case on the final weights alone."""
-    return run.attack(case.build_attack(), replace(victim.view(), initial=None), seed=seed)
 
 
 def choose_pictures(found: Reconstruction, data: Dataset) -> dict[str, Tensor]:

@@ -46,18 +46,17 @@ def _make_presets(cases: tuple[Case, ...], seeds: int = 3) -> dict[Preset, Plan]
     }
 
 
-LARGE_CIFAR: dict[str, Any] = LARGE | {"precision": "bfloat16"}
 CIFAR = Case(
     label="", source="cifar-10", classes="animal-vehicle", size=500, shrink=1, strangers=1000, width=1000, loss="bce",
-    train_steps=20_000, settings=LARGE_CIFAR,
+    train_steps=20_000, settings=LARGE,
 )  # fmt: skip
 SMALL_CIFAR = replace(
     CIFAR, size=60, strangers=400, width=300, train_steps=2500, settings=QUICK | {"restarts": 3, "oversampling": 2.0}
 )
 COLOURS: dict[str, Any] = {"smoothness": 1.0, "colour": 1.0, "restarts": 32, "steps": 3000, "winners": 8}
 """Candidates as smooth as photographs, over space and over colours, from more settings and starts."""
-LARGE_COLOURS = LARGE_CIFAR | COLOURS
-LARGE_ALL_PIXELS = LARGE_CIFAR | ALL_PIXELS | {"candidates": 1000}
+LARGE_COLOURS = LARGE | COLOURS
+LARGE_ALL_PIXELS = LARGE | ALL_PIXELS | {"candidates": 1000}
 PROVE: dict[str, Any] = {"prove": True}
 """Certify points where edges meet."""
 ALL_LAYERS: dict[str, Any] = {"upper_layers": 1.0}

@@ -8,11 +8,11 @@ import functools
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from exhume.evaluation import evaluate
-from exhume.studies.buzaglo2023.cases import ALL_PIXELS, LARGE, QUICK, TINY, Case, attack_final_weights, train_case
+from exhume.studies.buzaglo2023.cases import ALL_PIXELS, LARGE, QUICK, TINY, Case, train_case
 from exhume.studies.curve_panels import attack_panels
 from exhume.studies.grid import PAPER, Effort, Row, attack_table, grid_numbers
 from exhume.studies.metrics import evaluation_numbers
@@ -63,7 +63,8 @@ def _measure_final_weights(settings: Rivals, source: str, run: StudyRun) -> dict
     )  # fmt: skip
     data = case.draw(run.seed)
     victim = train_case(case, data, run.seed, run)
-    return evaluation_numbers(evaluate(attack_final_weights(case, victim, run.seed, run), data))
+    found = run.attack(case.build_attack(), replace(victim.view(), initial=None))
+    return evaluation_numbers(evaluate(found, data))
 
 
 def _compare(known: Row, alone: Row) -> str:
