@@ -55,7 +55,9 @@ SMALL_CIFAR = replace(
 )
 COLOURS: dict[str, Any] = {"smoothness": 1.0, "colour": 1.0, "restarts": 32, "steps": 3000, "winners": 8}
 """Candidates as smooth as photographs, over space and over colours, from more settings and starts."""
-LARGE_COLOURS = LARGE | COLOURS
+SOFT_COLOURS = LARGE | COLOURS | {"sharpness": (8.0, 60.0)}
+SHARP_COLOURS = LARGE | COLOURS | {"sharpness": (30.0, 300.0)}
+"""Ranges of sharpness that were narrowed after seeing what runs on such networks recovered."""
 LARGE_ALL_PIXELS = LARGE | ALL_PIXELS | {"candidates": 1000}
 PROVE: dict[str, Any] = {"prove": True}
 """Certify points where edges meet."""
@@ -184,9 +186,9 @@ AXES: dict[str, tuple[str, dict[Preset, Plan]]] = {
                     replace(CIFAR, label="binary, decay", weight_decay=5e-4),
                     replace(CIFAR, label="ten, decay", classes="all", loss="ce", weight_decay=5e-4),
                     replace(CIFAR, label="mse, decay", loss="mse", weight_decay=5e-4, attack="stationarity"),
-                    replace(CIFAR, label="binary, colours", settings=LARGE_COLOURS),
-                    replace(CIFAR, label="binary, decay, colours", weight_decay=5e-4, settings=LARGE_COLOURS),
-                    replace(CIFAR, label="ten classes, colours", classes="all", loss="ce", settings=LARGE_COLOURS),
+                    replace(CIFAR, label="binary, colours", settings=SOFT_COLOURS),
+                    replace(CIFAR, label="binary, decay, colours", weight_decay=5e-4, settings=SHARP_COLOURS),
+                    replace(CIFAR, label="ten classes, colours", classes="all", loss="ce", settings=SOFT_COLOURS),
                     replace(CIFAR, label="binary, blind", attack="noise"),
                     replace(CIFAR, label="ten, blind", classes="all", loss="ce", attack="noise"),
                 ),
