@@ -116,3 +116,13 @@ def test_convolutional_networks_can_be_attacked():
 def test_published_settings_are_those_of_the_paper():
     published = MaxMargin.published(restarts=3)
     assert (published.sharpness, published.upper_layers, published.edges) == ((10.0, 500.0), 1.0, False)
+
+
+def test_all_rivals_explain_more_of_the_weights_and_agree_for_two_classes():
+    view = replace(classifier().view(), initial=None)
+    plain = replace(QUICK, edges=False)
+    every = replace(plain, rivals="all")
+    left = [min(one.run(view, device="cpu").diagnostics["residuals"]) for one in (plain, every)]
+    assert left[1] < left[0] / 2
+    two = circle(0)[1].view()
+    assert type(every.multipliers(two, 4, None)) is type(plain.multipliers(two, 4, None))

@@ -1,7 +1,9 @@
 """The max-margin attack: training inputs from the final weights of a classifier trained far past separation."""
 
+from typing import Literal
+
 from exhume.attacks.stationarity.final_weights import FinalWeights
-from exhume.attacks.stationarity.multipliers import MarginMultipliers, Multipliers
+from exhume.attacks.stationarity.multipliers import MarginMultipliers, Multipliers, RivalMultipliers
 from exhume.clues.clues import clues_of
 from exhume.clues.homogeneity import reason_for_inhomogeneity
 from exhume.clues.known_loss import balanced_labels
@@ -25,6 +27,10 @@ class MaxMargin(FinalWeights):
     located exactly where the edges of many units meet; settings are chosen without looking at training images, whereas
     the released code chooses by them. :meth:`published` returns the papers' ranges.
     """
+
+    rivals: Literal["nearest", "all"] = "nearest"
+    """Rival classes with a multiplier of their own: the nearest one of each candidate, as in the paper, or all of them.
+    The same for two classes."""
 
     @classmethod
     def published(cls, **settings: object) -> "MaxMargin":
@@ -52,9 +58,10 @@ class MaxMargin(FinalWeights):
         super().check(view)
 
     def multipliers(self, view: AttackerView, candidates: int, span: InputSubspace | None) -> Multipliers:
-        """Return one multiplier per candidate, with balanced labels."""
+        """Return one multiplier per candidate, or one per candidate and rival, with balanced labels."""
         outputs = count_outputs(view.model, view.input_shape)
-        return MarginMultipliers(balanced_labels(candidates, outputs, view.device), outputs)
+        family = RivalMultipliers if self.rivals == "all" and outputs > 2 else MarginMultipliers
+        return family(balanced_labels(candidates, outputs, view.device), outputs)
 
     @property
     def natural_unit(self) -> bool:
