@@ -126,3 +126,15 @@ def test_all_rivals_explain_more_of_the_weights_and_agree_for_two_classes():
     assert left[1] < left[0] / 2
     two = circle(0)[1].view()
     assert type(every.multipliers(two, 4, None)) is type(plain.multipliers(two, 4, None))
+
+
+def test_free_labels_find_points_of_both_classes_and_are_refused_for_several():
+    data, victim = circle(0)
+    found = replace(CIRCLE, free_labels=True, edges=False).run(replace(victim.view(), initial=None), device="cpu")
+    near = torch.cdist(found.inputs, data.train.inputs).argmin(1)
+    assert set(data.train.labels[near].tolist()) == {0, 1}
+    assert found.duals.shape == (len(found), 1)
+    assert bool((found.duals > 0).any())
+    assert bool((found.duals < 0).any())
+    with pytest.raises(Refusal, match="one output"):
+        replace(QUICK, free_labels=True).run(replace(classifier().view(), initial=None), device="cpu")

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from exhume.attacks.stationarity.multipliers import (
+    EitherLabelMultipliers,
     FreeMultipliers,
     MarginMultipliers,
     Multipliers,
@@ -70,6 +71,15 @@ def test_one_output_needs_no_network():
 
     duals, _ = MarginMultipliers(LABELS % 2, 1).duals(refuse, draw(CANDIDATES, VALUES), draw(CANDIDATES).abs())
     assert torch.equal(duals[:, 0] > 0, LABELS % 2 == 1)
+
+
+def test_either_label_has_a_multiplier_and_pulls_back():
+    either, raw = EitherLabelMultipliers(LABELS % 2, 1), draw(2, CANDIDATES, 2)
+    duals, pullback = either.duals(network, draw(2, CANDIDATES, VALUES), raw)
+    torch.testing.assert_close(duals, (raw[..., 1:] - raw[..., :1]) / 2)
+    cotangent = draw(2, CANDIDATES, 1, seed=7)
+    slow = torch.func.grad(lambda at: (either.duals(network, raw, at)[0] * cotangent).sum())(raw)
+    torch.testing.assert_close(pullback(cotangent)[1], slow)
 
 
 def test_rivals_have_multipliers_of_their_own_and_express_the_slopes_of_a_cross_entropy():

@@ -120,6 +120,20 @@ class RivalMultipliers(MarginMultipliers):
 
 
 @dataclass(frozen=True)
+class EitherLabelMultipliers(RivalMultipliers):
+    """For one output: a multiplier ``≥ 0`` for each of the two labels, so that the search decides on the label."""
+
+    def shape(self, candidates: int, outputs: int) -> tuple[int, ...]:
+        """Return the shape of one multiplier per candidate and label."""
+        return (candidates, 2)
+
+    def duals(self, network: Network, inputs: Inputs, raw: Raw) -> tuple[Duals, Pullback]:
+        """Return half the difference of both multipliers; the network need not be computed."""
+        signs = torch.tensor([-0.5, 0.5]).to(raw)
+        return (raw @ signs)[..., None], lambda gradient: (None, gradient * signs)
+
+
+@dataclass(frozen=True)
 class FreeMultipliers(_Unconstrained):
     """One multiplier of any sign and size per output: possible for every loss with weight decay, known or not."""
 
