@@ -4,7 +4,7 @@ Every variant attacks the same trained networks with the same steps and seeds, a
 edges meet are not searched, because no idea changes them. Strengths of penalties were fixed before the runs.
 
 - ``soft rivals``, ``all rivals``: the margin of a candidate has a multiplier per rival class instead of one for the
-  best rival; soft: divided among rivals by the network's own probabilities.
+  best rival; soft: divided among rivals by the network's own probabilities; moving: the same with exact gradients.
 - ``labels``, ``labels nnls``, ``nnls``: at three moments each candidate takes the label that would lower the residual
   most, or multipliers are solved again by non-negative least squares, or both.
 - ``free labels``: a multiplier per candidate and class instead of a label. ``free signs``: ``Stationarity``.
