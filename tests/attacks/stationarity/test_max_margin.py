@@ -116,3 +116,25 @@ def test_convolutional_networks_can_be_attacked():
 def test_published_settings_are_those_of_the_paper():
     published = MaxMargin.published(restarts=3)
     assert (published.sharpness, published.upper_layers, published.edges) == ((10.0, 500.0), 1.0, False)
+
+
+def test_all_rivals_explain_more_of_the_weights_and_agree_for_two_classes():
+    view = replace(classifier().view(), initial=None)
+    plain = replace(QUICK, edges=False)
+    every = replace(plain, rivals="all")
+    left = [min(one.run(view, device="cpu").diagnostics["residuals"]) for one in (plain, every)]
+    assert left[1] < left[0] / 2
+    two = circle(0)[1].view()
+    assert type(every.multipliers(two, 4, None)) is type(plain.multipliers(two, 4, None))
+
+
+def test_free_labels_find_points_of_both_classes_and_are_refused_for_several():
+    data, victim = circle(0)
+    found = replace(CIRCLE, free_labels=True, edges=False).run(replace(victim.view(), initial=None), device="cpu")
+    near = torch.cdist(found.inputs, data.train.inputs).argmin(1)
+    assert set(data.train.labels[near].tolist()) == {0, 1}
+    assert found.duals.shape == (len(found), 1)
+    assert bool((found.duals > 0).any())
+    assert bool((found.duals < 0).any())
+    with pytest.raises(Refusal, match="one output"):
+        replace(QUICK, free_labels=True).run(replace(classifier().view(), initial=None), device="cpu")

@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from exhume.attacks.stationarity.multipliers import (
+    EitherLabelMultipliers,
     FreeMultipliers,
     MarginMultipliers,
     Multipliers,
+    RivalMultipliers,
     TiedMultipliers,
 )
 
@@ -27,6 +29,7 @@ def network(inputs):
 
 FAMILIES = {
     "margin": MarginMultipliers(LABELS, OUTPUTS),
+    "rivals": RivalMultipliers(LABELS, OUTPUTS),
     "free": FreeMultipliers(),
     "tied": TiedMultipliers(torch.nn.functional.cross_entropy, LABELS, 2.0),
 }
@@ -70,6 +73,27 @@ def test_one_output_needs_no_network():
     assert torch.equal(duals[:, 0] > 0, LABELS % 2 == 1)
 
 
+def test_either_label_has_a_multiplier_and_pulls_back():
+    either, raw = EitherLabelMultipliers(LABELS % 2, 1), draw(2, CANDIDATES, 2)
+    duals, pullback = either.duals(network, draw(2, CANDIDATES, VALUES), raw)
+    torch.testing.assert_close(duals, (raw[..., 1:] - raw[..., :1]) / 2)
+    cotangent = draw(2, CANDIDATES, 1, seed=7)
+    slow = torch.func.grad(lambda at: (either.duals(network, raw, at)[0] * cotangent).sum())(raw)
+    torch.testing.assert_close(pullback(cotangent)[1], slow)
+
+
+def test_rivals_have_multipliers_of_their_own_and_express_the_slopes_of_a_cross_entropy():
+    rivals = RivalMultipliers(LABELS, OUTPUTS)
+    logits = network(draw(CANDIDATES, VALUES))
+    wanted = torch.nn.functional.one_hot(LABELS, OUTPUTS).double() - logits.softmax(1)
+    is_rival = torch.arange(OUTPUTS) != LABELS[:, None]
+    raw = (OUTPUTS - 1) * logits.softmax(1)[is_rival].reshape(CANDIDATES, OUTPUTS - 1)
+    duals, _ = rivals.duals(network, draw(CANDIDATES, VALUES), raw)
+    torch.testing.assert_close(duals, wanted)
+    # A mean above the floor is no excuse for a negative multiplier.
+    assert float(rivals.penalty(torch.tensor([[3.0, -1.0]]), torch.tensor(0.5))[0]) == 1.0
+
+
 def test_tied_duals_are_negative_slopes_per_candidate():
     inputs, strength = draw(CANDIDATES, VALUES), 0.7
     tied = TiedMultipliers(torch.nn.functional.cross_entropy, LABELS, strength)
@@ -85,5 +109,5 @@ def test_penalties_have_their_gradients_and_vanish_for_feasible_multipliers(fami
     floor = torch.tensor(0.3, dtype=torch.float64)
     value, gradient = multipliers.penalty(raw, floor)
     torch.testing.assert_close(gradient, torch.func.grad(lambda at: multipliers.penalty(at, floor)[0])(raw))
-    assert (float(value) > 0) == (family == "margin")
+    assert (float(value) > 0) == (family in ("margin", "rivals"))
     assert float(multipliers.penalty(raw.abs() + floor, floor)[0]) == 0.0

@@ -1,7 +1,14 @@
 """The max-margin attack: training inputs from the final weights of a classifier trained far past separation."""
 
+from typing import Literal
+
 from exhume.attacks.stationarity.final_weights import FinalWeights
-from exhume.attacks.stationarity.multipliers import MarginMultipliers, Multipliers
+from exhume.attacks.stationarity.multipliers import (
+    EitherLabelMultipliers,
+    MarginMultipliers,
+    Multipliers,
+    RivalMultipliers,
+)
 from exhume.clues.clues import clues_of
 from exhume.clues.homogeneity import reason_for_inhomogeneity
 from exhume.clues.known_loss import balanced_labels
@@ -24,6 +31,13 @@ class MaxMargin(FinalWeights):
     first layer, which also determines their scale; layers that still show their random start do not count; inputs are
     located exactly where the edges of many units meet; settings are chosen without looking at training images, whereas
     the released code chooses by them. :meth:`published` returns the papers' ranges.
+    """
+
+    rivals: Literal["nearest", "all"] = "nearest"
+    """Rival classes with a multiplier of their own: the nearest one of each candidate, as in the paper, or all of them.
+    The same for two classes."""
+    free_labels: bool = False
+    """Whether each candidate has a multiplier for either label, instead of a fixed label; for networks with one output.
     """
 
     @classmethod
@@ -49,12 +63,17 @@ class MaxMargin(FinalWeights):
         """Refuse networks that are not homogeneous in their weights, and what every such attack refuses."""
         if clues_of(view).degree_of_homogeneity is None:
             raise Refusal(f"MaxMargin needs a homogeneous network; {reason_for_inhomogeneity(view)}. Try Stationarity.")
+        if self.free_labels and count_outputs(view.model, view.input_shape) != 1:
+            raise Refusal("free_labels needs a network with one output; set rivals='all' for several classes.")
         super().check(view)
 
     def multipliers(self, view: AttackerView, candidates: int, span: InputSubspace | None) -> Multipliers:
-        """Return one multiplier per candidate, with balanced labels."""
+        """Return one multiplier per candidate, or one per candidate and rival, with balanced labels."""
         outputs = count_outputs(view.model, view.input_shape)
-        return MarginMultipliers(balanced_labels(candidates, outputs, view.device), outputs)
+        if self.free_labels:
+            return EitherLabelMultipliers(balanced_labels(candidates, outputs, view.device), outputs)
+        family = RivalMultipliers if self.rivals == "all" and outputs > 2 else MarginMultipliers
+        return family(balanced_labels(candidates, outputs, view.device), outputs)
 
     @property
     def natural_unit(self) -> bool:

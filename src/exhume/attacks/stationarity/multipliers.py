@@ -92,6 +92,48 @@ class MarginMultipliers:
 
 
 @dataclass(frozen=True)
+class RivalMultipliers(MarginMultipliers):
+    """``Σ_c μ_jc·∇(f_y − f_c)`` with one multiplier ``μ_jc ≥ 0`` per rival class ``c``.
+
+    The maximum margin of several classes has one constraint per rival, and a cross-entropy pushes all rivals away. A
+    single multiplier for the nearest rival cannot express this.
+    """
+
+    def shape(self, candidates: int, outputs: int) -> tuple[int, ...]:
+        """Return the shape of one multiplier per candidate and rival."""
+        return (candidates, outputs - 1)
+
+    def duals(self, network: Network, inputs: Inputs, raw: Raw) -> tuple[Duals, Pullback]:
+        """Return the sum of all rivals' duals, with ``μ_jc = raw/rivals`` so that each candidate's has order one."""
+        classes = torch.arange(self.outputs, device=raw.device).expand(len(self.labels), self.outputs)
+        rivals = classes[classes != self.labels[:, None]].reshape(len(self.labels), -1)
+        own = torch.nn.functional.one_hot(self.labels, self.outputs)[:, None]
+        directions = (own - torch.nn.functional.one_hot(rivals, self.outputs)).to(raw) / rivals.shape[1]
+        duals = torch.einsum("...jr,jrc->...jc", raw, directions)
+        return duals, lambda gradient: (None, torch.einsum("...jc,jrc->...jr", gradient, directions))
+
+    def penalty(self, raw: Raw, floor: Floor) -> tuple[Float[Tensor, "..."], Raw]:
+        """Penalise a candidate whose mean over rivals is below the floor, and every value below zero."""
+        shortfall, negative = (floor[..., None] - raw.mean(-1)).relu(), (-raw).relu()
+        value = shortfall.square().sum(-1) + negative.square().sum((-2, -1))
+        return value, -2 * (shortfall[..., None] / raw.shape[-1] + negative)
+
+
+@dataclass(frozen=True)
+class EitherLabelMultipliers(RivalMultipliers):
+    """For one output: a multiplier ``≥ 0`` for each of the two labels, so that the search decides on the label."""
+
+    def shape(self, candidates: int, outputs: int) -> tuple[int, ...]:
+        """Return the shape of one multiplier per candidate and label."""
+        return (candidates, 2)
+
+    def duals(self, network: Network, inputs: Inputs, raw: Raw) -> tuple[Duals, Pullback]:
+        """Return half the difference of both multipliers; the network need not be computed."""
+        signs = torch.tensor([-0.5, 0.5]).to(raw)
+        return (raw @ signs)[..., None], lambda gradient: (None, gradient * signs)
+
+
+@dataclass(frozen=True)
 class FreeMultipliers(_Unconstrained):
     """One multiplier of any sign and size per output: possible for every loss with weight decay, known or not."""
 
