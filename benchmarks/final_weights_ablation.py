@@ -1,7 +1,8 @@
 """Measure what more could be read from the same final weights: ideas for ``MaxMargin``, each against the default.
 
 Every variant attacks the same trained networks with the same steps and seeds, and sees the weights alone. Points where
-edges meet are not searched, because no idea changes them. Strengths of penalties were fixed before the runs.
+edges meet are not searched, because no idea changes them. Strengths of penalties were fixed before the runs; the
+variants of rivals were added after a diagnosis with the true images.
 
 - ``soft rivals``, ``all rivals``: the margin of a candidate has a multiplier per rival class instead of one for the
   best rival; soft: divided among rivals by the network's own probabilities; moving: the same with exact gradients.

@@ -23,7 +23,7 @@ from typing import Any
 
 CELLS = "cifar/binary,cifar/binary@decay,cifar/ten@decay,weight-decay/0.001,classes/2,exact-size/20,loss/mse@decay"
 """Cells as ``study/label``, with ``@`` for a comma and a space; a semicolon lets the other version take its turn."""
-NEW_STUDIES = ("depth",)
+NEW_STUDIES = ("depth", "labels")
 """Studies that the version before did not have."""
 
 

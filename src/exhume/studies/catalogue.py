@@ -72,6 +72,10 @@ _TABLE: dict[str, tuple[str, str]] = {
         "weight decay on two classes of CIFAR-10, with all layers weighted equally as in the papers, and by default",
     ),
     "max-margin-smoothness": (_FINAL_WEIGHTS, "what smooth candidates add, on two classes of CIFAR-10"),
+    "max-margin-labels": (
+        _FINAL_WEIGHTS,
+        "free labels against balanced ones, all rival classes against the nearest, on small CIFAR-10 networks",
+    ),
     "max-margin-exact": (
         _FINAL_WEIGHTS,
         "images recovered exactly, where the edges of units meet, from training sets of ten",

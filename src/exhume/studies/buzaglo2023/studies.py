@@ -61,6 +61,8 @@ SHARP_COLOURS = LARGE | COLOURS | {"sharpness": (30.0, 300.0)}
 LARGE_ALL_PIXELS = LARGE | ALL_PIXELS | {"candidates": 1000}
 PROVE: dict[str, Any] = {"prove": True}
 """Certify points where edges meet."""
+FREE_LABELS: dict[str, Any] = {"free_labels": True}
+ALL_RIVALS: dict[str, Any] = {"rivals": "all"}
 ALL_LAYERS: dict[str, Any] = {"upper_layers": 1.0}
 """The objective of the papers: all layers have the same weight."""
 TWO_CLASSES = replace(SMALL_CIFAR, size=40, width=200)
@@ -89,6 +91,25 @@ CASES: dict[str, tuple[str, tuple[Case, ...]]] = {
             )
             for decay in (0.0, 2e-3)
             for weight in (0.0, 1.0, 3.0)
+        ),
+    ),
+    "labels": (
+        "labels and rivals",
+        tuple(
+            replace(
+                TWO_CLASSES,
+                label=f"{classes} classes, {name}, decay {decay:g}",
+                classes=task,
+                loss=loss,
+                weight_decay=decay,
+                settings=TWO_CLASSES.settings | changed,
+            )
+            for classes, task, loss, changes in (
+                ("two", "animal-vehicle", "bce", (("balanced labels", {}), ("free labels", FREE_LABELS))),
+                ("ten", "all", "ce", (("nearest rival", {}), ("all rivals", ALL_RIVALS))),
+            )
+            for decay in (0.0, 2e-3)
+            for name, changed in changes
         ),
     ),
     "exact": ("weight decay", tuple(replace(case, size=10, width=400) for case in WEIGHT_DECAYS)),
