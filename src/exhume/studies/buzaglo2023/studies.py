@@ -66,6 +66,7 @@ ALL_RIVALS: dict[str, Any] = {"rivals": "all"}
 ALL_LAYERS: dict[str, Any] = {"upper_layers": 1.0}
 """The objective of the papers: all layers have the same weight."""
 TWO_CLASSES = replace(SMALL_CIFAR, size=40, width=200)
+TEN_CLASSES = replace(TWO_CLASSES, classes="all", loss="ce")
 REGRESSION = Case(label="", loss="mse", lr=0.3, attack="tied")
 WEIGHT_DECAYS = tuple(
     Case(label=f"{decay:g}", weight_decay=decay, attack="max-margin") for decay in (0.0, 2e-4, 1e-3, 3e-3)
@@ -96,20 +97,14 @@ CASES: dict[str, tuple[str, tuple[Case, ...]]] = {
     "labels": (
         "labels and rivals",
         tuple(
-            replace(
-                TWO_CLASSES,
-                label=f"{classes} classes, {name}, decay {decay:g}",
-                classes=task,
-                loss=loss,
-                weight_decay=decay,
-                settings=TWO_CLASSES.settings | changed,
-            )
-            for classes, task, loss, changes in (
-                ("two", "animal-vehicle", "bce", (("balanced labels", {}), ("free labels", FREE_LABELS))),
-                ("ten", "all", "ce", (("nearest rival", {}), ("all rivals", ALL_RIVALS))),
+            replace(base, label=f"{name}, decay {decay:g}", weight_decay=decay, settings=base.settings | changed)
+            for base, name, changed in (
+                (TWO_CLASSES, "balanced labels", {}),
+                (TWO_CLASSES, "free labels", FREE_LABELS),
+                (TEN_CLASSES, "nearest rival", {}),
+                (TEN_CLASSES, "all rivals", ALL_RIVALS),
             )
             for decay in (0.0, 2e-3)
-            for name, changed in changes
         ),
     ),
     "exact": ("weight decay", tuple(replace(case, size=10, width=400) for case in WEIGHT_DECAYS)),
