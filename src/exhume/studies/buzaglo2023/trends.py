@@ -22,7 +22,7 @@ class Trend:
         >>> row = {"seed": 0, "training_size": 20}
         >>> rows = [row | {"label": "40", "recovered": 5}, row | {"label": "80", "recovered": 9}]
         >>> trend.judge(rows)
-        'Wider networks reveal more. True here: 80 reveals 45 % of the training images, and 40 reveals 25 %.'
+        'Wider networks reveal more. True here: 45 % of the training images at 80, 25 % at 40.'
         """
         shares = [
             {row["seed"]: row["recovered"] / row["training_size"] for row in rows if row["label"] == label}
@@ -40,8 +40,7 @@ class Trend:
             verdict = "Contradicted here"
         few, many = (100 * sum(own[seed] for seed in seeds) / len(seeds) for own in shares)
         return (
-            f"{self.claim} {verdict}: {self.more} reveals {many:.0f} % of the training images, "
-            f"and {self.less} reveals {few:.0f} %."
+            f"{self.claim} {verdict}: {many:.0f} % of the training images at {self.more}, {few:.0f} % at {self.less}."
         )
 
 
