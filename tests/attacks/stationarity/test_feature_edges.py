@@ -40,7 +40,7 @@ def test_features_are_returned_where_pooling_leaves_too_few_of_them():
     features = view.model[0](wanted).detach()
     distances = torch.cdist(found.inputs.double(), features) / features.norm(dim=1)
     assert int((distances.amin(dim=0) < 0.02).sum()) >= len(wanted) - 1
-    assert found.outcome == Outcome.PARTIAL
+    assert "the features are returned" in found.message
 
 
 def test_weights_without_a_rank_are_refused():

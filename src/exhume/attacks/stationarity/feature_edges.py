@@ -30,6 +30,9 @@ from exhume.records import AttackerView, Outcome, Reconstruction
 UNPROVEN = "where edges meet is no proof for features"
 """Why nothing is certified: features that moved leave every direction of the span uncertain."""
 
+FEATURES_ONLY = "They do not determine images, so the features are returned. Nothing is proven."
+"""The end of the message where pooling or few filters leave fewer independent features than pixels."""
+
 
 @settings
 class FeatureEdges(Attack):
@@ -39,8 +42,8 @@ class FeatureEdges(Attack):
     number of images, and its singular vectors span their features. The unit that switches at ``w·h + b = 0`` has its
     edge there, and a network at rest holds many edges exactly at the features ``h`` of each training image
     (:mod:`exhume.attacks.stationarity.meeting_points`). So the features are the points of the span where many edges
-    meet. The image follows from its features where the convolutions leave as many independent features as pixels.
-    Nothing is certified.
+    meet. The image follows from its features where its range is known and the convolutions leave more independent
+    features than pixels. Nothing is certified.
     """
 
     starts: PositiveInt = 64
@@ -70,7 +73,6 @@ class FeatureEdges(Attack):
         layer, space = subspace.layer, SearchSpace.spanned_by(subspace, torch.float64)
         edges, features = _find_edges(subspace), self._features_of_noise(view, subspace, context)
         most = self.points * subspace.rank
-        # Coordinates in units of the features, so that the tolerances of meeting points apply.
         within = InputRange.of(_feature_range(features, self.reach), space).to(features.device)
         found = search_and_certify(edges, within, space.project(features), most, 1e-3, context)
         counts, doubts, inputs = torch.zeros(0), list[str](), features[:0]
@@ -83,8 +85,8 @@ class FeatureEdges(Attack):
             inputs=inputs.float().cpu(),
             certified=torch.zeros(count, dtype=torch.bool),
             confidence=share.float(),
-            outcome=Outcome.PARTIAL if count else Outcome.NOTHING_FOUND,
-            message=_describe(subspace, count),
+            outcome=Outcome.CONVERGED if count else Outcome.NOTHING_FOUND,
+            message=_describe(subspace, count) + (f" {FEATURES_ONLY}" if count else ""),
             diagnostics=subspace.describe()
             | {
                 "training_size_estimate": subspace.rank,
@@ -108,12 +110,14 @@ class FeatureEdges(Attack):
             images,
             confidence=share.float(),
             outcome=Outcome.CONVERGED,
-            message=f"{_describe(subspace, count)} {count_noun(reached, 'candidate')} of them became an image that has "
-            "the features. Nothing is proven.",
+            message=f"{_describe(subspace, count)} For {reached} of them an image was found that has these features. "
+            "Nothing is proven.",
         )
 
     def _determine_images(self, view: AttackerView, subspace: InputSubspace) -> bool:
         """Return whether the layers below leave more independent features than an image and the span have unknowns."""
+        if view.bounds is None:
+            return False
         trunk = trunk_of(view, subspace.layer.name, view.final)
         return has_spare_features(trunk, box_of(view).double(), subspace.rank, InversionRules())
 
