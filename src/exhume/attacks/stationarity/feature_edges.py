@@ -52,8 +52,8 @@ class FeatureEdges(Attack):
     """Largest number of reported points per training image. Beyond the images, edges meet between two of them."""
     feature_error: Annotated[float, Field(gt=0, lt=1)] = 0.03
     """Largest error of a feature, relative to the root mean square of its features. Independent errors of this size
-    make 0.5 % of their norm, and residuals up to 1.1 % count as reproduced; features of networks that came to rest lie
-    up to 0.6 % outside the span (``benchmarks/final_features.py``)."""
+    make 0.5 % of their norm, and residuals up to 1.1 % count as reproduced; where images came out, features lie up to
+    0.6 % outside the span (``benchmarks/final_features.py``)."""
     reach: PositiveFloat = 10.0
     """Largest value of a feature, as a multiple of the largest that random images have."""
     descents: PositiveInt = 25
