@@ -13,6 +13,7 @@ from exhume.attacks import (
     Attack,
     Bilevel,
     Combined,
+    FeatureEdges,
     GateCertificate,
     InfiniteWidth,
     LastLayer,
@@ -27,6 +28,7 @@ from exhume.attacks.restarts import RunsTogether
 from exhume.core.errors import Refusal
 from exhume.models.mlp import MLP
 from exhume.records import AttackerView, Reconstruction
+from tests.attacks.stationarity.rest_victims import images, view_at_rest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +44,8 @@ class ContractCase:
     """Needs an architecture with a known kernel of infinite width."""
     needs_gradient: bool = False
     """Needs one gradient of a last layer above features that are never negative."""
+    needs_convolutions: bool = False
+    """Needs a network at rest whose first dense layer lies above convolutions."""
     runs_together: bool = False
     """Can run many times in one program."""
 
@@ -70,6 +74,7 @@ CASES = {
     ),
     "last layer": ContractCase(attack=LastLayer(starts=2), needs_gradient=True, proves=True),
     "level lattice": ContractCase(attack=LevelLattice(), needs_initial=True, proves=True),
+    "feature edges": ContractCase(attack=FeatureEdges(starts=8, descents=1), needs_convolutions=True),
     "max-margin": ContractCase(attack=MaxMargin(trials=2, trial_steps=6, winners=1, restarts=2, steps=16)),
     "max-margin, all pixels": ContractCase(
         attack=MaxMargin(trials=1, restarts=2, steps=16, within_span=False, candidates=SIZE)
@@ -98,11 +103,15 @@ CASES = {
 
 
 @functools.cache
-def view_for(classes: str, has_kernel: bool, has_gradient: bool = False) -> AttackerView:
+def view_for(
+    classes: str, has_kernel: bool, has_gradient: bool = False, has_convolutions: bool = False
+) -> AttackerView:
     """A tiny trained network; with a bias in the first layer only, or one whose infinite-width kernel is known.
 
     With a gradient: a linear network of ten classes, whose features are its inputs.
     """
+    if has_convolutions:
+        return view_at_rest(images())
     if has_gradient:
         data = exhume.load("digits", size=10, test=0, centre=False)
         model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
@@ -128,7 +137,7 @@ def tensors_of(view: AttackerView) -> dict[str, torch.Tensor]:
 def run(name: str, classes: str) -> tuple[Reconstruction, int]:
     """Return what an attack finds, and how many times it reports progress."""
     case, reports = CASES[name], []
-    view = view_for(classes, case.needs_infinite_width, case.needs_gradient)
+    view = view_for(classes, case.needs_infinite_width, case.needs_gradient, case.needs_convolutions)
     found = case.attack.run(view, seed=1, device="cpu", progress=lambda *report: reports.append(report))
     return found, len(reports)
 
@@ -152,7 +161,7 @@ def case(attacked) -> ContractCase:
 
 @pytest.fixture
 def view(case, attacked) -> AttackerView:
-    return view_for(attacked[1], case.needs_infinite_width, case.needs_gradient)
+    return view_for(attacked[1], case.needs_infinite_width, case.needs_gradient, case.needs_convolutions)
 
 
 @pytest.fixture
@@ -238,7 +247,8 @@ class TestEveryAttack:
 @pytest.mark.parametrize("name", CASES)
 def test_an_interrupted_attack_ends_as_if_it_had_not_been(name, tmp_path):
     case = CASES[name]
-    view, (whole, total) = view_for("odd-even", case.needs_infinite_width, case.needs_gradient), run(name, "odd-even")
+    view = view_for("odd-even", case.needs_infinite_width, case.needs_gradient, case.needs_convolutions)
+    whole, total = run(name, "odd-even")
     reports = []
 
     def stop_half_way(*report):

@@ -5,6 +5,8 @@ import torch
 from torch import nn
 
 from exhume.clues.clues import clues_of
+from exhume.clues.evidence import find_evidence
+from exhume.clues.gate_layer import read_lowest_gate_layer
 from exhume.core.errors import Refusal
 from exhume.models.convnet import ConvNet
 from exhume.records import AttackerView
@@ -67,3 +69,14 @@ def test_a_layer_that_is_used_twice_is_not_taken() -> None:
 
     with pytest.raises(Refusal):
         clues_of(gradient_view(Shared(), draw(size=6))).require_gate_layers()
+
+
+def test_the_lowest_gate_layer_of_a_whole_training_is_read_above_convolutions_only() -> None:
+    moved = weight_change_view(conv_network(), draw(size=6), frozen=False, steps=3)
+    layer = read_lowest_gate_layer(moved, find_evidence(moved)[0])
+    assert (layer.name, layer.inputs_stood_still) == ("hidden", False)
+    torch.manual_seed(0)
+    dense = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 2))
+    view = gradient_view(dense, draw(size=6))
+    with pytest.raises(Refusal, match="is dense"):
+        read_lowest_gate_layer(view, find_evidence(view)[0])

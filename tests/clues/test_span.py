@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from exhume.clues.span import LEAST_VALUES, span_of_final_weights
+from exhume.clues.span import LEAST_VALUES, span_of_final_features, span_of_final_weights
+from exhume.core.errors import Refusal
 from exhume.records import AttackerView
+from tests.attacks.stationarity.rest_victims import images, view_at_rest
 
 
 def view_of_layer(weight: torch.Tensor) -> AttackerView:
@@ -55,3 +57,23 @@ def test_the_initial_weights_are_not_used(inputs):
     view = view_of_layer(layer_of(inputs, 1e-3))
     other = replace(view, initial={name: torch.ones_like(weight) for name, weight in view.final.items()})
     assert torch.equal(span_of_final_weights(view).basis, span_of_final_weights(other).basis)
+
+
+def test_a_dense_layer_above_convolutions_spans_the_features():
+    inputs = images(5)
+    view = view_at_rest(inputs)
+    span = span_of_final_features(view)
+    assert span.rank == len(inputs)
+    features = nn.functional.pad(view.model[0](inputs).detach(), (0, 1), value=1.0)
+    outside = features - features @ span.basis @ span.basis.T
+    assert float((outside.norm(dim=1) / features.norm(dim=1)).max()) < 1e-3
+
+
+def test_initial_weights_hide_the_features():
+    with pytest.raises(Refusal, match="no clear number of directions"):
+        span_of_final_features(view_at_rest(images(5), noise=0.3))
+
+
+def test_a_network_without_layers_below_has_no_features(inputs):
+    with pytest.raises(Refusal, match="is dense"):
+        span_of_final_features(view_of_layer(layer_of(inputs, 1e-6)))

@@ -10,6 +10,7 @@ from exhume.attacks.lattice import LevelLattice
 from exhume.attacks.restarts import Restarted, run_together
 from exhume.attacks.simulated_training import SimulatedTraining
 from exhume.attacks.stationarity import Stationarity
+from exhume.attacks.stationarity.feature_edges import FeatureEdges
 from exhume.attacks.stationarity.max_margin import MaxMargin
 from exhume.attacks.weight_difference import WeightDifference
 
@@ -17,6 +18,7 @@ __all__ = [
     "Attack",
     "Bilevel",
     "Combined",
+    "FeatureEdges",
     "GateCertificate",
     "InfiniteWidth",
     "LastLayer",

@@ -34,6 +34,7 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "level-lattice": Entry(2, (caveats.no_visible_span,), (caveats.coarse, caveats.augmented)),
     "last-layer": Entry(3, (), (caveats.batch_norm, caveats.dropout)),
+    "feature-edges": Entry(3, (), (caveats.coarse, caveats.augmented)),
     "weight-difference": Entry(4, (), (caveats.moved_features, *caveats.COMMON)),
     "simulated-training": Entry(
         5,

@@ -49,6 +49,23 @@ def read_gate_layers(view: AttackerView, evidence: Evidence) -> list[FirstLayer]
     return kept
 
 
+def read_lowest_gate_layer(view: AttackerView, evidence: Evidence) -> FirstLayer:
+    """Return the lowest dense layer with a flat-sided activation above one that is not dense, though its inputs moved.
+
+    Raises:
+        Refusal: when there is none.
+    """
+    changed = evidence.trained()
+    steps = trained_steps(view.model, changed)
+    if steps and steps[0][0].layer is not None:
+        raise Refusal(f"The first trained layer, {steps[0][0].name!r}, is dense: attacks on its inputs show more.")
+    names = [step.name for step, _ in steps]
+    for step, following in steps:
+        if _has_gates(step, following) and _is_measured(step, changed) and names.count(step.name) == 1:
+            return read_layer(view, evidence, step, following, changed, inputs_stood_still=False)
+    raise Refusal(_reason(steps))
+
+
 def _has_gates(step: Step, following: Step | None) -> bool:
     is_activation = following is not None and following.kind == "activation" and following.name in FLAT_SIDED
     return step.layer is not None and is_activation

@@ -96,7 +96,7 @@ def invert_features(
     inverse = invert(
         trunk,
         features.to(view.device),
-        _box(view),
+        box_of(view),
         context,
         errors=errors.to(view.device),
         span=None if proof is None else proof.span,
@@ -151,7 +151,7 @@ def invert_features(
         f"layer {layer!r}{by_span}.",
         diagnostics={**found.diagnostics, **about, "doubts": doubts, "error_bounds": limits},
     )
-    return _drop_copies(images, rules.precision * float(_box(view).width.max()))
+    return _drop_copies(images, rules.precision * float(box_of(view).width.max()))
 
 
 def _drop_copies(found: Reconstruction, precision: float) -> Reconstruction:
@@ -214,7 +214,8 @@ def _add_doubt(doubts: list[str], is_sure: Tensor, doubt: str) -> list[str]:
     return [old or ("" if sure else doubt) for old, sure in zip(doubts, is_sure.tolist(), strict=True)]
 
 
-def _box(view: AttackerView) -> InputBox:
+def box_of(view: AttackerView) -> InputBox:
+    """Return the range of network inputs in their shape; infinite where it is unknown."""
     box = view.model_box()
     if box is None:
         ends = torch.full(view.input_shape, torch.inf, device=view.device)

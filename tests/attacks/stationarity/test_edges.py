@@ -8,7 +8,9 @@ import torch
 import exhume
 from exhume.attacks.stationarity.edges import FAR, Edges
 from exhume.clues.search_space import SearchSpace
+from exhume.clues.span import span_of_final_features
 from tests.attacks.stationarity.arrangements import first_layer_edges, normal_draw
+from tests.attacks.stationarity.rest_victims import ON_EDGE, images, view_at_rest
 
 
 def view_of(model, inputs=3, shift=0.1):
@@ -99,3 +101,15 @@ def test_units_that_an_input_leaves_off_owe_nothing_to_it():
     assert edges.share_of_off_units(normal_draw(4, seed=7), 1e-3) > 1e-3
     few = first_layer_edges(rows[:6, :4].contiguous(), rows[:6, 4].contiguous())
     assert few.share_of_off_units(inputs[0, :4], 1e-3) == 0.0
+
+
+def test_edges_of_a_layer_above_others_pass_the_features_on_them():
+    inputs = images(5)
+    view = view_at_rest(inputs)
+    span = span_of_final_features(view)
+    space = SearchSpace.spanned_by(span, torch.float64)
+    edges = Edges.of_layer(span.layer, space)
+    features = view.model[0](inputs).detach()
+    distances = edges.around(space.project(features)).distances.abs()
+    assert ((distances < 1e-4).sum(0) == ON_EDGE).double().mean() > 0.9
+    assert Edges.of_layer(replace(span.layer, has_bias=False), space) is None

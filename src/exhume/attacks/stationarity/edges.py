@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from exhume.clues.first_layer import FirstLayer
 from exhume.clues.search_space import SearchSpace
 from exhume.models.structure import dense_stack
 from exhume.records import AttackerView
@@ -71,11 +72,7 @@ class Edges:
             weight.norm(dim=1) * view.final[layer.weight].double().norm(dim=0)
             for weight, layer in zip(weights, above, strict=True)
         ]
-        if space.basis is not None:
-            inside = weights[0] @ space.basis.to(weights[0])
-            if space.constant is not None:
-                biases[0] = biases[0] + inside[:, space.dimension] * space.constant
-            weights[0] = inside[:, : space.dimension]
+        weights[0], biases[0] = _inside(weights[0], biases[0], space)
         is_counted = tuple(
             (size > WEAK * size.max()) & (weight.norm(dim=1) > 0) & ~_are_repeated(weight, bias)
             for size, weight, bias in zip(contributions, weights, biases, strict=True)
@@ -83,6 +80,21 @@ class Edges:
         edges = cls(tuple(weights), tuple(biases), is_counted)
         has_offsets = bool(biases[0][is_counted[0]].any())
         return edges if has_offsets and edges.count > UNITS_PER_DIMENSION * space.dimension else None
+
+    @classmethod
+    def of_layer(cls, layer: FirstLayer, space: SearchSpace) -> "Edges | None":
+        """Return the edges of one dense layer with a bias, in the space of what it reads; None if there are too few.
+
+        Weight decay keeps the weights behind a unit as large as those before it, so that these show which units
+        contribute.
+        """
+        if not layer.has_bias:
+            return None
+        sizes = layer.after.norm(dim=1).square()
+        weight, bias = _inside(layer.after[:, :-1], layer.after[:, -1], space)
+        is_counted = (sizes > WEAK * sizes.max()) & (weight.norm(dim=1) > 0) & ~_are_repeated(weight, bias)
+        edges = cls((weight,), (bias,), (is_counted,))
+        return edges if edges.count > UNITS_PER_DIMENSION * space.dimension else None
 
     @property
     def count(self) -> int:
@@ -164,6 +176,18 @@ class Edges:
             values = values.relu() @ weight.T + bias
             layers.append((values, slopes))
         return layers
+
+
+def _inside(
+    weight: Float[Tensor, "unit value"], bias: Float[Tensor, " unit"], space: SearchSpace
+) -> tuple[Float[Tensor, "unit free"], Float[Tensor, " unit"]]:
+    """Return a layer as a function of free coordinates."""
+    if space.basis is None:
+        return weight, bias
+    inside = weight @ space.basis.to(weight)
+    if space.constant is not None:
+        bias = bias + inside[:, space.dimension] * space.constant
+    return inside[:, : space.dimension], bias
 
 
 def _are_repeated(weight: Float[Tensor, "unit below"], bias: Float[Tensor, " unit"]) -> Bool[Tensor, " unit"]:
