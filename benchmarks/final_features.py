@@ -19,6 +19,7 @@ import argparse
 import itertools
 import json
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,10 +99,13 @@ def count_near(distances: Tensor) -> int:
     return int((distances.amin(dim=0) < EXACT).sum()) if len(distances) else 0
 
 
-def measure(cell: str, decay: float, schedule: str, precision: str, seed: int) -> dict[str, Any]:
+def measure(
+    cell: str, decay: float, schedule: str, precision: str, seed: int, *, centred: bool = True
+) -> dict[str, Any]:
     """Train one network and attack its final weights."""
     network, channels, units, size = cell.split(":")
     data = draw("mnist", "all", size=int(size), held_out=400, seed=seed, shrink=2)
+    data = data if centred else replace(data, offset=None)
     kind = torch.float64 if precision == "float64" else torch.float32
     x, y = data.to_model(data.train.inputs).to(kind), data.train.labels.long()
     held_out = data.to_model(data.holdout.inputs).to(kind)
@@ -113,7 +117,7 @@ def measure(cell: str, decay: float, schedule: str, precision: str, seed: int) -
         model=model, final=final, input_shape=data.input_shape, bounds=data.bounds, offset=data.offset
     )  # fmt: skip
     row = {"network": network, "channels": int(channels), "units": int(units), "images": int(size)}
-    row |= {"weight decay": decay, "schedule": schedule, "precision": precision, "seed": seed}
+    row |= {"weight decay": decay, "schedule": schedule, "precision": precision, "seed": seed, "centred": centred}
     row |= measure_span(view, x, held_out)
     counts = {"rank": 0, "candidates": 0, "features": 0, "held-out features": 0, "exact": 0, "held-out exact": 0}
     counts |= {"judged true by edges": 0, "wrongly": 0}
@@ -147,13 +151,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--schedules", default="12000x0.1+15000x0.03+20000x0.01")
     parser.add_argument("--precision", default="float64", help="Precision of the training: float32 or float64.")
     parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--uncentred", action="store_true", help="Leave pixels in [0, 1].")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "final_features.json"
     rows: list[dict[str, Any]] = json.loads(path.read_text())["rows"] if path.exists() else []
     lists = (options.cells.split(","), options.decays.split(","), options.schedules.split(","))
     for cell, decay, schedule, seed in itertools.product(*lists, options.seeds.split(",")):
-        rows.append(measure(cell, float(decay), schedule, options.precision, int(seed)))
+        rows.append(measure(cell, float(decay), schedule, options.precision, int(seed), centred=not options.uncentred))
         print("| " + " | ".join(str(value) for value in rows[-1].values()) + " |", flush=True)
         summary = {"torch": torch.__version__, "threads": torch.get_num_threads(), "rows": rows}
         path.write_text(json.dumps(summary, indent=1) + "\n")

@@ -2,6 +2,8 @@
 
 import functools
 import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -61,3 +63,36 @@ def test_an_error_in_a_process_is_reported_here(tmp_path):
 
 def test_a_cpu_gets_one_process():
     assert choose_jobs("cpu") == 1
+
+
+def end_this_process(run: StudyRun) -> dict[str, object]:
+    os._exit(1)
+
+
+def test_a_process_that_dies_is_one_sentence_and_finished_cells_are_kept(tmp_path):
+    run = run_in(tmp_path, 2)
+    done = cell(5)
+    measure_cells(run, [done])
+    deadly = SharedCell(name="deadly", about="deadly", measure=end_this_process)
+    with pytest.raises(ExhumeError, match="A process that measured cells died, perhaps for want of memory"):
+        measure_cells(run, [done, deadly, cell(1)])
+    assert run.is_measured(done.name, done.about)
+
+
+def interrupt_all(run: StudyRun) -> dict[str, object]:
+    """As a terminal does: the command and its processes get the signal."""
+    os.kill(os.getppid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(600)
+    return {}
+
+
+def test_an_interrupt_ends_the_command_and_its_processes(tmp_path):
+    run = run_in(tmp_path, 2)
+    cells = [SharedCell(name="endless", about=str(number), measure=interrupt_all) for number in range(2)]
+    before = signal.getsignal(signal.SIGINT)
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        measure_cells(run, cells)
+    assert time.monotonic() - started < 600  # without waiting for the cells
+    assert signal.getsignal(signal.SIGINT) is before

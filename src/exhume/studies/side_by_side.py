@@ -6,15 +6,23 @@ finished cells to disk, so an interrupted study loses no more than the cells und
 
 import functools
 import os
+import signal
+import threading
+import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import FrameType
 from typing import Any
 
 import torch
 from joblib import Parallel, delayed, parallel_config
+from joblib.externals.loky import get_reusable_executor
 
 from exhume.core.devices import resolve_device
+from exhume.core.errors import ExhumeError
 from exhume.core.progress import no_progress
 from exhume.studies.study import StudyRun
 
@@ -54,25 +62,71 @@ def choose_jobs(device: str) -> int:
 
 
 def measure_cells(run: StudyRun, cells: Sequence[SharedCell]) -> list[dict[str, Any]]:
-    """Return the cells, each measured once; those that are not on disk are measured by ``run.jobs`` processes."""
+    """Return the cells, each measured once; those that are not on disk are measured by ``run.jobs`` processes.
+
+    Raises:
+        ExhumeError: when a process died. Finished cells are kept.
+    """
     missing = {
         cell.about: cell for cell in cells if not run.is_measured(cell.name, cell.about, needed=cell.needed)
     }.values()
     if run.jobs > 1 and len(missing) > 1:
-        quiet = replace(run, progress=no_progress, versions=Counter())
-        threads = max(1, (os.cpu_count() or 1) // run.jobs)
-        with parallel_config(backend="loky", inner_max_num_threads=threads):
-            pool = Parallel(n_jobs=min(run.jobs, len(missing)), return_as="generator_unordered", batch_size=1)
-            largest_first = sorted(missing, key=lambda cell: -cell.cost)
-            for number, name in enumerate(pool(delayed(_measure)(quiet, cell) for cell in largest_first), 1):
-                run.progress("cells", number, len(missing), name)
+        _measure_in_processes(run, sorted(missing, key=lambda cell: -cell.cost))
     return [
         run.shared_cell(cell.name, cell.about, functools.partial(cell.measure, run), needed=cell.needed)
         for cell in cells
     ]
 
 
+def _measure_in_processes(run: StudyRun, cells: Sequence[SharedCell]) -> None:
+    """Measure cells in processes of their own, which write them to disk."""
+    quiet = replace(run, progress=no_progress, versions=Counter())
+    threads = max(1, (os.cpu_count() or 1) // run.jobs)
+    pool = Parallel(n_jobs=min(run.jobs, len(cells)), return_as="generator_unordered", batch_size=1)
+    with (
+        warnings.catch_warnings(),
+        _watch_interrupts() as was_interrupted,
+        parallel_config(backend="loky", inner_max_num_threads=threads),
+    ):
+        warnings.filterwarnings("ignore", "[0-9]+ tasks which were still being processed")  # after an interrupt
+        try:
+            for number, name in enumerate(pool(delayed(_measure)(quiet, cell) for cell in cells), 1):
+                run.progress("cells", number, len(cells), name)
+        except BrokenExecutor as error:
+            if was_interrupted():  # processes that had just started were interrupted as well
+                raise KeyboardInterrupt from error
+            raise ExhumeError(
+                "A process that measured cells died, perhaps for want of memory. Finished cells are kept: run the same "
+                "command again, with fewer --jobs."
+            ) from error
+        finally:
+            get_reusable_executor().shutdown(wait=True, kill_workers=True)
+
+
 def _measure(run: StudyRun, cell: SharedCell) -> str:
     """Measure a cell in a process of its own; its numbers are read from disk."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal interrupts all processes; the first one ends the others
     run.shared_cell(cell.name, cell.about, functools.partial(cell.measure, run), needed=cell.needed)
     return cell.name
+
+
+@contextmanager
+def _watch_interrupts() -> Iterator[Callable[[], bool]]:
+    """Yield a function that returns whether this process was interrupted since, besides what that causes anyway."""
+    if threading.current_thread() is not threading.main_thread():  # others receive no signals
+        yield lambda: False
+        return
+    seen = False
+    usual = signal.getsignal(signal.SIGINT)
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal seen
+        seen = True
+        if callable(usual):
+            usual(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: seen
+    finally:
+        signal.signal(signal.SIGINT, usual)

@@ -137,10 +137,12 @@ def _find_edges(subspace: InputSubspace) -> Edges:
     """Return the edges of the layer, or refuse."""
     layer = subspace.layer
     edges = Edges.of_layer(layer, SearchSpace.spanned_by(subspace, torch.float64))
+    if not layer.has_bias:
+        raise Refusal(f"FeatureEdges needs a bias in layer {layer.name!r}: without one all edges meet at zero.")
     if edges is None:
         raise Refusal(
-            f"FeatureEdges needs a bias in layer {layer.name!r} and more than {UNITS_PER_DIMENSION} different units "
-            f"per training input, whose number seems to be {subspace.rank}."
+            f"FeatureEdges needs more than {UNITS_PER_DIMENSION} different units in layer {layer.name!r} per training "
+            f"input, whose number seems to be {subspace.rank}."
         )
     return edges
 
@@ -148,8 +150,12 @@ def _find_edges(subspace: InputSubspace) -> Edges:
 def _describe(subspace: InputSubspace, count: int) -> str:
     shows = f"The weights of layer {subspace.layer.name!r} show {count_noun(subspace.rank, 'training input')}."
     if not count:
-        return f"{shows} No point was found where the edges of enough units meet: the training may not be at rest."
-    return f"{shows} Its edges meet at the features of {count_noun(count, 'candidate')}."
+        return (
+            f"{shows} No point was found where the edges of enough units meet: the training may not be at rest, or the "
+            "bounds of inputs may be wrong."
+        )
+    met = f"{shows} Its edges meet at the features of {count_noun(count, 'candidate')}"
+    return f"{met}, more than there are inputs, so some are wrong." if count > subspace.rank else f"{met}."
 
 
 def _feature_range(features: Float[Tensor, "start value"], reach: float) -> Box:

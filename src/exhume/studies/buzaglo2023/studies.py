@@ -94,10 +94,15 @@ CASES: dict[str, tuple[str, tuple[Case, ...]]] = {
             for weight in (0.0, 1.0, 3.0)
         ),
     ),
-    "labels": (
+    "labels": (  # without edges, which do not depend on them
         "labels and rivals",
         tuple(
-            replace(base, label=f"{name}, decay {decay:g}", weight_decay=decay, settings=base.settings | changed)
+            replace(
+                base,
+                label=f"{name}, decay {decay:g}",
+                weight_decay=decay,
+                settings=base.settings | {"edges": False} | changed,
+            )
             for base, name, changed in (
                 (TWO_CLASSES, "balanced labels", {}),
                 (TWO_CLASSES, "free labels", FREE_LABELS),
