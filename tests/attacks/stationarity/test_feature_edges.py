@@ -49,5 +49,5 @@ def test_weights_without_a_rank_are_refused():
 
 
 def test_networks_with_few_units_per_image_are_refused():
-    with pytest.raises(Refusal, match="different units per"):
+    with pytest.raises(Refusal, match="different units in layer"):
         QUICK.run(view_at_rest(images(14)), device="cpu")
