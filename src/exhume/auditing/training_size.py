@@ -51,7 +51,7 @@ def give_size(view: AttackerView, attacks: Mapping[str, Attack], data: Dataset |
         else "was taken from the training data given; an attacker would have to know or guess it"
     )
     sized = {name: _with_candidates(attacks[name], size) for name in lacking}
-    remark = f"The weights do not show the number of training examples; {size} {source}."
+    remark = f"The first layer does not show the number of training examples; {size} {source}."
     informed = replace(view, training=replace(view.training, training_size=size))
     return SizedAttacks(informed, dict(attacks) | sized, dict.fromkeys(lacking, remark))
 
