@@ -153,3 +153,58 @@ def test_running_statistics_take_as_many_steps_as_weights(tmp_path):
         train(BINARY, checkpoint=path, progress=interrupt_at(0), **settings)
     assert have_same_weights(whole, train(BINARY, checkpoint=path, **settings))
     assert have_same_weights(whole, train(BINARY, checkpoint=path, **settings)), "a finished training stays as it is"
+
+
+class FrozenStep:
+    """A step as a GPU repeats it: the momentum that it was recorded with stays as it was."""
+
+    def __init__(self, loop):
+        self.loop, self.momentum = loop, None
+
+    def __call__(self):
+        group = self.loop.optimiser.param_groups[0]
+        now = group["momentum"]
+        self.momentum = now if self.momentum is None else self.momentum
+        group["momentum"] = self.momentum
+        self.loop.descend(self.loop.compute_value())
+        group["momentum"] = now
+
+
+@pytest.mark.parametrize("rise", [0, 4])
+def test_repeated_steps_have_the_momentum_of_their_time(rise, monkeypatch):
+    settings = {"lr": 0.01, "momentum": 0.7, "momentum_rise": rise, "steps": 60, "precision": "float64"}
+    plain = train(BINARY, model=SMALL, device="cpu", **settings)
+    monkeypatch.setattr(TrainingLoop, "repeat_from_here", lambda loop: setattr(loop, "repeated", FrozenStep(loop)))
+    repeated = []
+
+    def can_repeat(loop):
+        momentum_at = loop.settings.momentum_at
+        steady = loop.step > 0 and loop.step < 60 and momentum_at(loop.step - 1) == momentum_at(loop.step)
+        repeated.append(steady)
+        return steady and loop.step % 5 > 0
+
+    monkeypatch.setattr(TrainingLoop, "can_repeat", can_repeat)
+    again = train(BINARY, model=SMALL, device="cpu", **settings)
+    assert sum(repeated) > 30
+    assert have_same_weights(plain, again)
+
+
+def test_only_steps_that_differ_in_the_weights_alone_are_repeated_on_a_gpu():
+    class OnGpu(torch.Tensor):
+        is_cuda = True
+
+    def loop_at(step, **settings):
+        loop = TrainingLoop.__new__(TrainingLoop)
+        resolved = Training(**{"momentum": 0.5, "momentum_rise": 0, "steps": 100, "lr": 0.1} | settings)
+        loop.inputs, loop.settings, loop.buffers, loop.step = torch.zeros(1).as_subclass(OnGpu), resolved, {}, step
+        return loop
+
+    assert loop_at(3).can_repeat()
+    assert not loop_at(25).can_repeat()  # the loss is read there
+    assert not loop_at(100).can_repeat()  # the end
+    assert not loop_at(3, batch_size=4).can_repeat()
+    assert not loop_at(3, optimiser="adam").can_repeat()
+    assert not loop_at(3, momentum_rise=2).can_repeat()  # the momentum rises
+    with_statistics = loop_at(3)
+    with_statistics.buffers = {"mean": torch.zeros(1)}
+    assert not with_statistics.can_repeat()

@@ -64,11 +64,14 @@ class SearchSpace:
         constant = None
         if first.constant is not None:
             constant = bases[0].new_tensor([float(space.constant or 0.0) for space in spaces])[:, None, None]
-        return cls(first.size, torch.stack(bases), constant)
+        return replace(first, basis=torch.stack(bases), constant=constant)
 
     def to(self, dtype: torch.dtype) -> "SearchSpace":
         """Return the same space with a basis of another dtype."""
-        return self if self.basis is None else replace(self, basis=self.basis.to(dtype))
+        if self.basis is None:
+            return self
+        constant = self.constant.to(dtype) if isinstance(self.constant, Tensor) else self.constant
+        return replace(self, basis=self.basis.to(dtype), constant=constant)
 
     def aligned(self, multiple: int) -> "SearchSpace":
         """Return the same space with zero columns in its basis, up to a multiple of so many coordinates.

@@ -24,7 +24,7 @@ class RepeatedStep:
     """
 
     def __init__(self, take: Callable[[], object], device: torch.device) -> None:
-        self.take = take
+        self.take, self.device = take, device
         self.is_recordable = device.type == "cuda"
         self.graph: torch.cuda.CUDAGraph | None = None
         self.warmed = 0
@@ -46,7 +46,7 @@ class RepeatedStep:
         was_enabled = gc.isenabled()
         gc.disable()
         try:
-            with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+            with torch.cuda.graph(graph, stream=torch.cuda.current_stream(self.device)):
                 self.take()
         except RuntimeError:  # the step waits for the device
             torch.cuda.synchronize()
@@ -64,7 +64,10 @@ def recordable(device: torch.device) -> Iterator[None]:
         yield
         return
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        yield
-    torch.cuda.current_stream().wait_stream(stream)
+    usual = torch.cuda.current_stream(device)
+    stream.wait_stream(usual)
+    try:
+        with torch.cuda.stream(stream):
+            yield
+    finally:
+        usual.wait_stream(stream)

@@ -5,7 +5,6 @@ finished cells to disk, so an interrupted study loses no more than the cells und
 """
 
 import functools
-import os
 import signal
 import threading
 import warnings
@@ -18,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 import torch
-from joblib import Parallel, delayed, parallel_config
+from joblib import Parallel, cpu_count, delayed, parallel_config
 from joblib.externals.loky import get_reusable_executor
 
 from exhume.core.devices import resolve_device
@@ -57,8 +56,8 @@ def choose_jobs(device: str) -> int:
     chosen = resolve_device(device)
     if chosen.type != "cuda":
         return 1
-    memory = torch.cuda.get_device_properties(chosen).total_memory
-    return max(1, min((os.cpu_count() or 1) - FREE_CORES, memory // GPU_MEMORY_PER_JOB))
+    free, _ = torch.cuda.mem_get_info(chosen)
+    return max(1, min(int(cpu_count()) - FREE_CORES, int(free) // GPU_MEMORY_PER_JOB))
 
 
 def measure_cells(run: StudyRun, cells: Sequence[SharedCell]) -> list[dict[str, Any]]:
@@ -81,7 +80,7 @@ def measure_cells(run: StudyRun, cells: Sequence[SharedCell]) -> list[dict[str, 
 def _measure_in_processes(run: StudyRun, cells: Sequence[SharedCell]) -> None:
     """Measure cells in processes of their own, which write them to disk."""
     quiet = replace(run, progress=no_progress, versions=Counter())
-    threads = max(1, (os.cpu_count() or 1) // run.jobs)
+    threads = max(1, cpu_count() // run.jobs)
     pool = Parallel(n_jobs=min(run.jobs, len(cells)), return_as="generator_unordered", batch_size=1)
     with (
         warnings.catch_warnings(),
@@ -100,7 +99,7 @@ def _measure_in_processes(run: StudyRun, cells: Sequence[SharedCell]) -> None:
                 "command again, with fewer --jobs."
             ) from error
         finally:
-            get_reusable_executor().shutdown(wait=True, kill_workers=True)
+            get_reusable_executor(reuse=True, kill_workers=True).shutdown(wait=True, kill_workers=True)
 
 
 def _measure(run: StudyRun, cell: SharedCell) -> str:

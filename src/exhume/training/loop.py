@@ -66,6 +66,10 @@ class TrainingLoop:
     def prepare_steps(self) -> None:
         """Begin with an optimiser without state."""
         self.optimiser = self.build_optimiser()
+        self.repeat_from_here()
+
+    def repeat_from_here(self) -> None:
+        """Forget a recorded step, which holds the settings and tensors of its time."""
         self.repeated = RepeatedStep(lambda: self.descend(self.compute_value()), self.inputs.device)
 
     def build_optimiser(self) -> torch.optim.Optimizer:
@@ -89,6 +93,7 @@ class TrainingLoop:
         before, started = self.seconds, time.perf_counter()
         total = self.settings.steps or 0
         while True:
+            self.set_momentum()
             if self.can_repeat():
                 self.repeated()
                 self.step += 1
@@ -117,8 +122,6 @@ class TrainingLoop:
             if end is not None:
                 self.network.load_state_dict(self.buffers, strict=False)
                 return end
-            if self.settings.optimiser == "sgd":
-                self.optimiser.param_groups[0]["momentum"] = self.settings.momentum_at(self.step)
             self.descend(value)
             self.step += 1
 
@@ -132,6 +135,13 @@ class TrainingLoop:
         self.optimiser.zero_grad()
         torch.autograd.backward(value)
         self.optimiser.step()
+
+    def set_momentum(self) -> None:
+        """Set the momentum of the current step; a recorded step keeps the one that it was recorded with."""
+        momentum, group = self.settings.momentum_at(self.step), self.optimiser.param_groups[0]
+        if self.settings.optimiser == "sgd" and group["momentum"] != momentum:
+            group["momentum"] = momentum
+            self.repeat_from_here()
 
     def can_repeat(self) -> bool:
         """Return whether the next step is like the last one in everything but the weights, and reads nothing back."""

@@ -31,6 +31,9 @@ UNPROVEN = "where edges meet is no proof for features"
 """Why nothing is certified: features that moved leave every direction of the span uncertain."""
 
 FEATURES_ONLY = "They do not determine images, so the features are returned. Nothing is proven."
+ERROR_RATE = 1e-3
+"""Error rate of the judgements of meeting points that ``edge_doubts`` reports; none of them certifies anything."""
+NO_RANGE = "The range of inputs is unknown, so no images were searched: give bounds. Nothing is proven."
 """The end of the message where pooling or few filters leave fewer independent features than pixels."""
 
 
@@ -74,7 +77,7 @@ class FeatureEdges(Attack):
         edges, features = _find_edges(subspace), self._features_of_noise(view, subspace, context)
         most = self.points * subspace.rank
         within = InputRange.of(_feature_range(features, self.reach), space).to(features.device)
-        found = search_and_certify(edges, within, space.project(features), most, 1e-3, context)
+        found = search_and_certify(edges, within, space.project(features), most, ERROR_RATE, context)
         counts, doubts, inputs = torch.zeros(0), list[str](), features[:0]
         if found is not None:
             met, certificate = found
@@ -86,7 +89,8 @@ class FeatureEdges(Attack):
             certified=torch.zeros(count, dtype=torch.bool),
             confidence=share.float(),
             outcome=Outcome.CONVERGED if count else Outcome.NOTHING_FOUND,
-            message=_describe(subspace, count) + (f" {FEATURES_ONLY}" if count else ""),
+            message=_describe(subspace, count)
+            + (f" {NO_RANGE if view.bounds is None else FEATURES_ONLY}" if count else ""),
             diagnostics=subspace.describe()
             | {
                 "training_size_estimate": subspace.rank,
@@ -97,7 +101,7 @@ class FeatureEdges(Attack):
                 "features_of": layer.name,
             },
         )
-        if not count or not self._determine_images(view, subspace):
+        if not count or view.bounds is None or not self._determine_images(view, subspace):
             return result
         images = invert_features(
             view, layer.name, view.final, result, context,
@@ -116,8 +120,6 @@ class FeatureEdges(Attack):
 
     def _determine_images(self, view: AttackerView, subspace: InputSubspace) -> bool:
         """Return whether the layers below leave more independent features than an image and the span have unknowns."""
-        if view.bounds is None:
-            return False
         trunk = trunk_of(view, subspace.layer.name, view.final)
         return has_spare_features(trunk, box_of(view).double(), subspace.rank, InversionRules())
 
@@ -136,9 +138,9 @@ class FeatureEdges(Attack):
 def _find_edges(subspace: InputSubspace) -> Edges:
     """Return the edges of the layer, or refuse."""
     layer = subspace.layer
-    edges = Edges.of_layer(layer, SearchSpace.spanned_by(subspace, torch.float64))
     if not layer.has_bias:
         raise Refusal(f"FeatureEdges needs a bias in layer {layer.name!r}: without one all edges meet at zero.")
+    edges = Edges.of_layer(layer, SearchSpace.spanned_by(subspace, torch.float64))
     if edges is None:
         raise Refusal(
             f"FeatureEdges needs more than {UNITS_PER_DIMENSION} different units in layer {layer.name!r} per training "

@@ -5,6 +5,7 @@ possible: signed margins after a long training on a cross-entropy, any duals und
 known loss.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -105,12 +106,17 @@ class RivalMultipliers(MarginMultipliers):
 
     def duals(self, network: Network, inputs: Inputs, raw: Raw) -> tuple[Duals, Pullback]:
         """Return the sum of all rivals' duals, with ``μ_jc = raw/rivals`` so that each candidate's has order one."""
-        classes = torch.arange(self.outputs, device=raw.device).expand(len(self.labels), self.outputs)
-        rivals = classes[classes != self.labels[:, None]].reshape(len(self.labels), -1)
-        own = torch.nn.functional.one_hot(self.labels, self.outputs)[:, None]
-        directions = (own - torch.nn.functional.one_hot(rivals, self.outputs)).to(raw) / rivals.shape[1]
+        directions = self._directions.to(raw)
         duals = torch.einsum("...jr,jrc->...jc", raw, directions)
         return duals, lambda gradient: (None, torch.einsum("...jc,jrc->...jr", gradient, directions))
+
+    @functools.cached_property
+    def _directions(self) -> Float[Tensor, "candidate rival output"]:
+        """The dual of each rival: computed once, and without waiting for a GPU, so that steps can be recorded."""
+        places = torch.arange(self.outputs - 1, device=self.labels.device)
+        rivals = places + (places >= self.labels[:, None])
+        own = torch.nn.functional.one_hot(self.labels, self.outputs)[:, None]
+        return (own - torch.nn.functional.one_hot(rivals, self.outputs)).double() / (self.outputs - 1)
 
     def penalty(self, raw: Raw, floor: Floor) -> tuple[Float[Tensor, "..."], Raw]:
         """Penalise a candidate whose mean over rivals is below the floor, and every value below zero."""
@@ -129,8 +135,8 @@ class EitherLabelMultipliers(RivalMultipliers):
 
     def duals(self, network: Network, inputs: Inputs, raw: Raw) -> tuple[Duals, Pullback]:
         """Return half the difference of both multipliers; the network need not be computed."""
-        signs = torch.tensor([-0.5, 0.5]).to(raw)
-        return (raw @ signs)[..., None], lambda gradient: (None, gradient * signs)
+        halves = 0.5 * (raw[..., 1:] - raw[..., :1])
+        return halves, lambda gradient: (None, 0.5 * torch.cat([-gradient, gradient], -1))
 
 
 @dataclass(frozen=True)

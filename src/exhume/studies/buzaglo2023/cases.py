@@ -179,6 +179,8 @@ def _training_of(case: Case, seed: int) -> str:
 
 def _rivals(case: Case, trials: Sequence[dict[str, Any]]) -> list[Case]:
     """Return a case for each trial of another one, with the settings of that trial."""
+    if not trials:
+        raise ExhumeError("An oracle chooses among trials, and this case has none: set trials above 1.")
     pinned = [{name: (value, value) for name, value in trial["settings"].items()} for trial in trials]
     return [replace(case, settings=case.settings | {"trials": 1} | one) for one in pinned]
 
