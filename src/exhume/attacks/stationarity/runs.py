@@ -1,7 +1,7 @@
 """Runs of one problem side by side, each with its own settings, in one program."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Annotated
 
 import torch
@@ -135,7 +135,6 @@ def minimise_runs(
         free, raw = variables
         return problem.split_field(free, raw, sharpness)
 
-    rounds = rounds_to_bfloat16(precision, like.device)
     ends = minimise_together(
         objective_of(problem),
         start,
@@ -148,7 +147,7 @@ def minimise_runs(
         progress=progress,
         stage=stage,
         checkpoint=checkpoint,
-        coarse=objective_of(problem.rounded(torch.bfloat16, rows=like.is_cuda)) if rounds else None,
+        coarse=objective_of(_coarse(problem, precision, like.device)),
         splits=Splits.plan(
             splits,
             steps=(0, steps, steps),
@@ -169,6 +168,14 @@ def minimise_runs(
         residuals=residuals.nan_to_num(torch.inf, torch.inf).cpu(),
         history=_mean_history(ends),
     )
+
+
+def _coarse(problem: StationarityProblem, precision: AnyPrecision, device: torch.device) -> StationarityProblem:
+    """Return the problem of the steps in coarse precision."""
+    if rounds_to_bfloat16(precision, device):
+        return problem.rounded(torch.bfloat16, rows=device.type == "cuda")
+    # float16 has the resolution of TF32, and whole pictures are the largest tensors of a step.
+    return replace(problem, box_dtype=torch.float16) if device.type == "cuda" else problem
 
 
 def _labels(problem: StationarityProblem, like: Float[Tensor, "run candidate free"]) -> Int[Tensor, " candidate"]:
