@@ -13,6 +13,23 @@ def first_layer_edges(normals, offsets):
     return Edges((normals,), (offsets,), (torch.ones(len(normals), dtype=torch.bool),))
 
 
+def in_two_layers(edges):
+    """Return the edges of one layer as those of two: every other one belongs to units of a second layer.
+
+    Units of the first layer that are not counted pass every coordinate on, once for each sign.
+    """
+    normals, offsets = edges.weights[0], edges.biases[0]
+    identity = torch.eye(normals.shape[1], dtype=normals.dtype)
+    first = torch.cat([normals[::2], identity, -identity])
+    upper = torch.cat([torch.zeros(len(normals[1::2]), len(normals[::2])), normals[1::2], -normals[1::2]], 1)
+    counted = torch.arange(len(first)) < len(normals[::2])
+    return Edges(
+        (first, upper),
+        (torch.cat([offsets[::2], torch.zeros(2 * len(identity))]), offsets[1::2]),
+        (counted, torch.ones(len(upper), dtype=torch.bool)),
+    )
+
+
 def random_edges(points, each, others, generator):
     """Return ``each`` edges through every point, and ``others`` through none."""
     dimension = points.shape[1]

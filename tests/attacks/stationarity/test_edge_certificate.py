@@ -28,6 +28,7 @@ from exhume.training.recipes import weight_decay_recipe
 from tests.attacks.stationarity.arrangements import (
     first_layer_edges,
     free_range,
+    in_two_layers,
     normal_draw,
     random_edges,
     shuffle_offsets,
@@ -37,24 +38,48 @@ from tests.attacks.stationarity.victims import digits
 
 def certify(edges, within, points, scale=1.0):
     met = MeetingPoints(points=points, counts=count_edges_through(edges, points, scale), scale=scale)
-    held_out = edges.hold_out(0.25, torch.Generator().manual_seed(0))[1]
-    # Random edges are no rows of a network at rest, so that units which are off owe something to every point.
-    rules = EdgeRules(off_share=1.0)
-    return certify_meeting_points(edges, held_out, within, met, 1e-3, rules)[1]
+    held_out = edges.upper_layers().divide(torch.Generator().manual_seed(0))[0]
+    return certify_meeting_points(edges, held_out, within, met, 1e-3, EdgeRules())[1]
 
 
 @pytest.mark.parametrize("dimension", [2, 6])
 def test_points_on_many_edges_are_certified(dimension):
     points = normal_draw(3, dimension)
-    edges = random_edges(points, 24 + 6 * dimension, 60, torch.Generator().manual_seed(1))
+    edges = in_two_layers(random_edges(points, 48 + 8 * dimension, 100, torch.Generator().manual_seed(1)))
     certificate = certify(edges, free_range(dimension), points)
     assert certificate.doubts == [Doubt.NONE] * 3
     assert float(certificate.log_p.max()) < math.log(1e-3)
     assert float(certificate.errors.max()) < 1e-6
 
 
+def test_points_where_the_edges_of_one_layer_meet_are_not():
+    """Units that one input leaves off meet at a point that is no input, and only those of one layer do."""
+    points, generator = normal_draw(1, 5), torch.Generator().manual_seed(1)
+    meeting, away = random_edges(points, 80, 0, generator), random_edges(points, 0, 160, generator)
+
+    def alternate(one, other):
+        normals, offsets = (
+            torch.stack([getattr(edges, name)[0][:80] for edges in (one, other)], 1).flatten(0, 1)
+            for name in ("weights", "biases")
+        )
+        return first_layer_edges(normals, offsets)
+
+    for edges in (in_two_layers(alternate(meeting, away)), in_two_layers(alternate(away, meeting)), meeting):
+        assert certify(edges, free_range(5), points).doubts == [Doubt.ONE_LAYER]
+
+
+def test_a_line_on_which_the_upper_layers_meet_is_no_proof():
+    """If their weights have a low rank, all units of upper layers meet wherever a few functions vanish."""
+    points, generator = normal_draw(1, 4), torch.Generator().manual_seed(1)
+    first = random_edges(points, 60, 0, generator)
+    upper = first.weights[0] * torch.tensor([1.0, 1.0, 0.0, 0.0], dtype=torch.float64)
+    normals = torch.stack([first.weights[0], upper], 1).flatten(0, 1)
+    edges = in_two_layers(first_layer_edges(normals, -(normals @ points[0])))
+    assert certify(edges, free_range(4, 5.0), points).doubts == [Doubt.LINE]
+
+
 def test_points_on_as_many_edges_as_can_be_forced_are_not():
-    edges = random_edges(normal_draw(1, 5), 8, 80, torch.Generator().manual_seed(1))
+    edges = in_two_layers(random_edges(normal_draw(1, 5), 8, 80, torch.Generator().manual_seed(1)))
     assert certify(edges, free_range(5), normal_draw(1, 5)).doubts == [Doubt.CHANCE]
 
 
@@ -68,7 +93,7 @@ def test_a_crowd_of_edges_is_no_meeting(seed):
     edges = first_layer_edges(normals, 10**-decades * normal_draw(300, seed=seed + 9).sign())
     crowd = torch.zeros(1, 4, dtype=torch.float64)
     assert int(count_edges_through(edges, crowd, 1.0)) > 50
-    assert certify(edges, free_range(4, 1.0), crowd).doubts == [Doubt.CHANCE]
+    assert certify(in_two_layers(edges), free_range(4, 1.0), crowd).doubts == [Doubt.CHANCE]
 
 
 def test_a_line_between_two_points_is_no_proof():
@@ -76,27 +101,27 @@ def test_a_line_between_two_points_is_no_proof():
     generator = torch.Generator().manual_seed(1)
     one, other = normal_draw(2, 4)
     along = (other - one) / (other - one).norm()
-    normals = normal_draw(40, 4, seed=3)
+    normals = normal_draw(80, 4, seed=3)
     normals = normals - (normals @ along)[:, None] * along
     normals = torch.cat([normals / normals.norm(dim=1, keepdim=True), along[None]])
     cut = one + 0.4 * (other - one)
     away = random_edges(cut[None], 0, 60, generator)
     edges = first_layer_edges(torch.cat([normals, away.weights[0]]), torch.cat([-(normals @ cut), away.biases[0]]))
-    assert int(count_edges_through(edges, cut[None], 1.0)) >= 41
-    certificate = certify(edges, free_range(4, 5.0), cut[None])
+    assert int(count_edges_through(edges, cut[None], 1.0)) >= 81
+    certificate = certify(in_two_layers(edges), free_range(4, 5.0), cut[None])
     assert float(certificate.log_p) < math.log(1e-3), "so many edges do not meet by chance"
     assert certificate.doubts == [Doubt.LINE]
 
 
 def test_noise_that_leaves_a_point_imprecise_is_stated():
     point = normal_draw(1, 3)
-    edges = random_edges(point, 60, 20, torch.Generator().manual_seed(1))
+    edges = random_edges(point, 100, 20, torch.Generator().manual_seed(1))
     squeeze = torch.tensor([1.0, 1.0, 3e-4], dtype=torch.float64)
     normals = edges.weights[0] * squeeze
     lengths = normals.norm(dim=1)
     offsets = edges.biases[0].clone()
-    offsets[:60] = -(normals[:60] @ point[0]) / lengths[:60] + 1e-4 * normal_draw(60, seed=4)
-    edges = first_layer_edges(normals / lengths[:, None], offsets)
+    offsets[:100] = -(normals[:100] @ point[0]) / lengths[:100] + 1e-4 * normal_draw(100, seed=4)
+    edges = in_two_layers(first_layer_edges(normals / lengths[:, None], offsets))
     certificate = certify(edges, free_range(3), point)
     assert certificate.doubts == [Doubt.NOISE]
     assert float(certificate.errors) > 0.02
@@ -110,7 +135,7 @@ def test_few_points_that_were_found_without_the_held_out_edges_are_below_an_erro
     rate, arrangements, below = 0.2, 100, 0
     for seed in range(arrangements):
         edges = random_edges(torch.zeros(1, 2, dtype=torch.float64), 0, 80, torch.Generator().manual_seed(seed))
-        searched, held_out = edges.hold_out(0.25, torch.Generator().manual_seed(seed))
+        held_out, searched = edges.divide(torch.Generator().manual_seed(seed))
         pair = searched.is_counted[0].nonzero()[:2, 0]
         vertex = torch.linalg.solve(edges.weights[0][pair], -edges.biases[0][pair])
         sizes, unseen = (one.around(vertex[None]).distances[0].abs() for one in (edges, held_out))
@@ -135,7 +160,7 @@ def test_random_networks_have_no_certificate(seed):
 
 def test_digits_are_certified_from_final_weights_and_the_verdict_says_so():
     data = digits(10)
-    recipe = weight_decay_recipe(loss="ce", weight_decay=1e-3, width=120, steps=1500)
+    recipe = weight_decay_recipe(loss="ce", weight_decay=1e-3, width=250, steps=1500)
     view = replace(exhume.train(data, device="cpu", **recipe).view(), initial=None)
     found = MaxMargin(trials=1, restarts=2, steps=100, prove=True).run(view, device="cpu")
     assert int(found.certified.sum()) >= 4

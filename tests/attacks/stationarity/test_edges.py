@@ -9,7 +9,7 @@ import exhume
 from exhume.attacks.stationarity.edges import FAR, Edges
 from exhume.clues.search_space import SearchSpace
 from exhume.clues.span import span_of_final_features
-from tests.attacks.stationarity.arrangements import first_layer_edges, normal_draw
+from tests.attacks.stationarity.arrangements import normal_draw
 from tests.attacks.stationarity.rest_victims import ON_EDGE, images, view_at_rest
 
 
@@ -79,28 +79,17 @@ def test_upper_units_do_not_count_where_they_are_nearly_flat():
     assert bool((around_zero[:, :first].abs() < FAR).all())
 
 
-def test_held_out_edges_and_the_others_are_all_edges():
+def test_the_first_layer_and_two_halves_above_it_are_all_edges():
     edges = Edges.of(view_of(exhume.MLP(width=40, bias="first")), SearchSpace(3))
-    searched, held_out = edges.hold_out(0.25, torch.Generator().manual_seed(1))
-    assert 0.1 * edges.count < held_out.count < 0.5 * edges.count
-    for whole, one, other in zip(edges.is_counted, searched.is_counted, held_out.is_counted, strict=True):
-        assert torch.equal(one | other, whole)
-        assert not bool((one & other).any())
-
-
-def test_units_that_an_input_leaves_off_owe_nothing_to_it():
-    inputs = torch.cat([normal_draw(5, 4), torch.ones(5, 1, dtype=torch.float64)], 1)
-    shares = normal_draw(400, 5, seed=1)
-    rows = torch.where((shares @ inputs @ inputs[0] < 0)[:, None], shares.index_fill(1, torch.tensor([0]), 0), shares)
-    rows = rows @ inputs
-    rows = rows[
-        ((shares[:, 0] != 0) & (rows @ inputs[0] > 0)) | (rows @ torch.linalg.pinv(inputs)[:, 0]).abs().lt(1e-9)
-    ]
-    edges = first_layer_edges(rows[:, :4].contiguous(), rows[:, 4].contiguous())
-    assert edges.share_of_off_units(inputs[0, :4], 1e-3) < 1e-12
-    assert edges.share_of_off_units(normal_draw(4, seed=7), 1e-3) > 1e-3
-    few = first_layer_edges(rows[:6, :4].contiguous(), rows[:6, 4].contiguous())
-    assert few.share_of_off_units(inputs[0, :4], 1e-3) == 0.0
+    points, upper = normal_draw(5, 3), edges.upper_layers()
+    apart = [part.around(points).distances for part in (edges.first_layer(), upper)]
+    assert torch.equal(torch.cat(apart, 1), edges.around(points).distances)
+    one, other = upper.divide(torch.Generator().manual_seed(1))
+    assert one.count + other.count == upper.count
+    assert 0.25 * upper.count < one.count < 0.75 * upper.count
+    for whole, rest, half in zip(upper.is_counted, upper.without(one).is_counted, other.is_counted, strict=True):
+        assert torch.equal(rest, half)
+        assert not bool((half & ~whole).any())
 
 
 def test_edges_of_a_layer_above_others_pass_the_features_on_them():

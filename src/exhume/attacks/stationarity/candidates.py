@@ -8,7 +8,7 @@ from torch import Tensor
 
 from exhume.attacks.stationarity.edge_certificate import Doubt, EdgeCertificate, search_and_certify
 from exhume.attacks.stationarity.edges import Edges
-from exhume.attacks.stationarity.meeting_points import InputRange, MeetingPoints
+from exhume.attacks.stationarity.meeting_points import InputRange, MeetingPoints, find_meeting_points
 from exhume.attacks.stationarity.problem import StationarityProblem
 from exhume.attacks.stationarity.runs import FinishedRuns
 from exhume.core.correlation import agreement_between_runs, standardise
@@ -34,7 +34,7 @@ class Candidates:
     met: MeetingPoints | None
     """The meeting points; None where edges were not searched."""
     certificate: EdgeCertificate | None
-    """What is proven about the meeting points."""
+    """What is proven about the meeting points; None where no proof was asked for."""
 
     @property
     def exact(self) -> int:
@@ -60,7 +60,7 @@ class Candidates:
     @property
     def doubts(self) -> list[Doubt]:
         """Why each candidate is not proven."""
-        own = [] if self.certificate is None else self.certificate.doubts
+        own = [Doubt.NOT_ASKED] * self.exact if self.certificate is None else self.certificate.doubts
         return own + [Doubt.SEARCH] * (len(self.inputs) - len(own))
 
 
@@ -71,10 +71,13 @@ def collect_candidates(
     *,
     similar: float,
     edges: bool,
-    error_rate: float,
+    error_rate: float | None,
     context: RunContext,
 ) -> Candidates:
-    """Pool the candidates of the runs that did not get stuck, and find and judge the points where edges meet."""
+    """Pool the candidates of the runs that did not get stuck, and find the points where edges meet.
+
+    With an ``error_rate`` these points are judged, by edges that the search for them does not see.
+    """
     order = runs.residuals.argsort()
     kept = order[runs.residuals[order] <= STUCK * runs.residuals[order[0]] + 1e-9]
     chosen = kept.to(runs.free.device)
@@ -91,8 +94,9 @@ def collect_candidates(
         means = torch.cat([problem.inputs(met.points.to(means)), means])
         # The fraction of its edges that need not meet anywhere.
         beyond = 1 - problem.space.dimension / met.counts.double()
-        sure = torch.where(certificate.is_certified.to(beyond.device), 1.0, beyond)
-        confidence = torch.cat([sure.to(confidence), confidence])
+        if certificate is not None:
+            beyond = torch.where(certificate.is_certified.to(beyond.device), 1.0, beyond)
+        confidence = torch.cat([beyond.to(confidence), confidence])
         duals = torch.cat([_duals_of_nearest(met.points.to(free), free, duals_of_all), duals])
     return Candidates(
         inputs=means, confidence=confidence, duals=duals, kept_runs=kept, met=met, certificate=certificate
@@ -145,15 +149,19 @@ def _find_meeting_points(
     problem: StationarityProblem,
     free: Tensor,
     most: int,
-    error_rate: float,
+    error_rate: float | None,
     context: RunContext,
-) -> tuple[MeetingPoints, EdgeCertificate] | None:
-    """Find where edges meet around the candidates of all runs, and judge these points."""
+) -> tuple[MeetingPoints, EdgeCertificate | None] | None:
+    """Find where edges meet around the candidates of all runs, and judge these points where that is asked for."""
     edges = Edges.of(view, problem.space)
     if edges is None or not bool(free.isfinite().all()):
         return None
     within = InputRange.of(problem.box, problem.space).to(free.device)
-    return search_and_certify(edges, within, free.double(), most, error_rate, context)
+    starts = free.double()
+    if error_rate is not None:
+        return search_and_certify(edges, within, starts, most, error_rate, context)
+    met = find_meeting_points(edges.with_slopes_at(starts), within, starts, most, context)
+    return (met, None) if len(met.points) else None
 
 
 def _duals_of_nearest(

@@ -1,22 +1,25 @@
 """Decide which meeting points of edges are proven to be training inputs, and state why the others are not.
 
 Any ``n`` edges meet in ``n`` dimensions, and a search among many edges finds points where more of them meet by chance.
-So a share of the units is held out: the search for meeting points does not see their edges. If a point that it finds is
-no input, the edges that were held out pass it at distances of a density that is measured around the point, and the
-number of those within a width is binomial. Nothing has to be added for the search; the bound is multiplied by the
-number of points, of widths and of parts in which units are held out.
+Edges of one layer also meet at points that are no inputs for a reason. The rows of a layer at rest are combinations of
+what its inputs are at the training inputs that switch a unit on. So the units that one input leaves off have rows in a
+smaller space, and all their edges meet where the layer's inputs are orthogonal to those of every other training input;
+and if the rows of a whole layer have a low rank, all its edges meet wherever a few functions vanish. At a training
+input the edges of *all* layers meet, and no structure of one layer puts a point on the edges of another.
 
-A point that is no input can also lie on many edges because a *line* does: all edges through two inputs contain the line
-between them, and one more edge cuts it somewhere. So along every direction enough edges must resist. And with weight
-decay the rows of the first layer are combinations of the inputs that switch their units on, so that all units which one
-input leaves off meet at the point that is orthogonal to the other inputs. At an input itself the units that are off
-owe nothing to it: a direction of the rows must vanish on all of them.
+So the first layer and the layers above it are two witnesses. Half of the units above the first layer are *held out*:
+the search for meeting points does not see their edges. If the search or the first layer's structure made a point, these
+edges owe nothing to it: they pass it at distances of a density that is measured around the point, and the number of
+those within a width is binomial. Nothing has to be added for the search. If the structure of the upper layers made the
+point, either it leaves some direction free, along which too few of their edges resist; or it determines the point, and
+then the first layer's edges owe nothing to it, and the number of those that pass is binomial as well. Each bound is
+multiplied by the number of points, of widths and of halves. A network with one hidden layer has no certificate.
 """
 
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -36,8 +39,8 @@ from exhume.attacks.stationarity.meeting_points import (
 from exhume.core.chance import bound_log_tail
 from exhume.core.run_context import RunContext
 
-SLOPES_AT = 64
-"""Starting points at which the usual slopes of units are measured."""
+BEYOND_FORCED_IN_SEARCH = 1.2
+"""Edges through a point that the search may use, in searched dimensions, from which it is judged by all edges."""
 
 
 class Doubt(StrEnum):
@@ -46,11 +49,11 @@ class Doubt(StrEnum):
     NONE = ""
     SEARCH = "it was found by the search, and too few edges meet there"
     CHANCE = "chance may explain why its edges meet"
-    OFF = "units that are off there depend on it"
+    ONE_LAYER = "the edges of a single layer meet there, as they do at points that are no inputs"
     LINE = "a line of points lies on most of its edges"
     NOISE = "its edges and the range of inputs leave it too imprecise"
     RANGE = "it lies outside the range of inputs"
-    EXPERIMENTAL = "its proof is experimental and was not asked for"
+    NOT_ASKED = "no proof was asked for"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +84,6 @@ class EdgeCertificate:
         doubts = [self.doubts[number] for number in chosen.tolist()]
         return EdgeCertificate(doubts=doubts, log_p=self.log_p[chosen], errors=self.errors[chosen])
 
-    def withheld(self) -> "EdgeCertificate":
-        """Return the certificate with every proof turned into a doubt."""
-        return replace(self, doubts=[doubt or Doubt.EXPERIMENTAL for doubt in self.doubts])
-
 
 def search_and_certify(
     edges: Edges,
@@ -103,17 +102,20 @@ def search_and_certify(
         starts: approximate inputs.
         most: largest number of points per search.
         error_rate: the probability, over the whole run, of certifying anything that was not trained on.
-        context: its generator draws starting points and the units that are held out.
+        context: its generator draws starting points and the halves of the units above the first layer.
         rules: the tuned numbers; None: their defaults.
     """
     rules = rules or EdgeRules()
-    edges = edges.with_slopes_at(starts[:SLOPES_AT])
+    edges = edges.with_slopes_at(starts)
+    halves = [half for half in edges.upper_layers().divide(context.generator) if half.count]
     parts = []
-    for part in range(1, rules.parts + 1):
-        searched, held_out = edges.hold_out(rules.held_out, context.generator)
-        met = find_meeting_points(searched, within, starts, most, context, f"edges, part {part} of {rules.parts}")
+    for number, held_out in enumerate(halves or [edges.upper_layers()], 1):
+        stage = f"edges, part {number} of {max(1, len(halves))}"
+        searched = edges.without(held_out)
+        met = find_meeting_points(searched, within, starts, most, context, stage=stage, least=BEYOND_FORCED_IN_SEARCH)
         if len(met.points):
-            parts.append(certify_meeting_points(edges, held_out, within, met, error_rate / rules.parts, rules))
+            rate = error_rate / max(1, len(halves))
+            parts.append(certify_meeting_points(edges, held_out, within, met, rate, rules))
     return _join([part for part in parts if len(part[0].points)])
 
 
@@ -129,7 +131,7 @@ def certify_meeting_points(
 
     Args:
         edges: all edges.
-        held_out: those of them that the search for the points did not see.
+        held_out: those above the first layer that the search for the points did not see.
         within: the range of inputs.
         met: the points.
         error_rate: the probability of certifying any point that was not trained on.
@@ -140,24 +142,29 @@ def certify_meeting_points(
     """
     limit = math.log(error_rate)
     fitted = met.fitted_to(edges, within)
+    first, upper = edges.first_layer(), edges.upper_layers()
     log_tests = math.log(max(1, len(met.points)) * len(rules.widths))
+
+    def sizes(of: Edges, point: Tensor) -> Tensor:
+        return _local(of, point)[0].abs() / met.scale
 
     def judge(number: int, width: float) -> _Judgement:
         found, point = met.points[number], fitted.points[number]
-        distances, normals = _local(edges, point)
-        sizes = distances.abs() / met.scale
-        chance = chance_of_edge(sizes, width, rules)
-        log_p = min(0.0, log_p_hits(_local(held_out, found)[0].abs() / met.scale, width, chance) + log_tests)
+        of_first, of_upper = sizes(first, point), sizes(upper, point)
+        chance = chance_of_edge(of_upper, width, rules)
+        log_ps = (
+            log_p_hits(of_first, width, chance_of_edge(of_first, width, rules)),
+            log_p_hits(sizes(held_out, found), width, chance),
+        )
+        log_p = min(0.0, max(log_ps) + log_tests)
         if log_p >= limit:
-            return _Judgement(Doubt.CHANCE, log_p)
-        if edges.share_of_off_units(point, rules.widths[-1] * met.scale) > rules.off_share:
-            return _Judgement(Doubt.OFF, log_p)
-        fit = EdgeFit.of(distances[sizes < width], normals[sizes < width])
-        if log_p_line(fit, within, fitted.points, number, len(sizes), chance, rules) >= limit:
+            return _Judgement(Doubt.ONE_LAYER if min(log_ps) + log_tests < limit else Doubt.CHANCE, log_p)
+        fit = _fit(upper, point, width * met.scale)
+        if log_p_line(fit, within, fitted.points, number, len(of_upper), chance, rules) >= limit:
             return _Judgement(Doubt.LINE, log_p)
         if float(within.violation(point[None]).abs().amax()) > rules.precision:
             return _Judgement(Doubt.RANGE, log_p)
-        error = largest_error(fit, within, point, rules)
+        error = largest_error(_fit(edges, point, width * met.scale), within, point, rules)
         return _Judgement(Doubt.NONE if error <= rules.precision else Doubt.NOISE, log_p, error)
 
     best = [
@@ -182,7 +189,7 @@ class _Judgement:
 
     def rank(self) -> tuple[int, float]:
         """Order judgements: the fewer doubts and the smaller the error bound, or else the probability, the better."""
-        passed = (Doubt.NONE, Doubt.NOISE, Doubt.RANGE, Doubt.LINE, Doubt.OFF, Doubt.CHANCE)
+        passed = (Doubt.NONE, Doubt.NOISE, Doubt.RANGE, Doubt.LINE, Doubt.ONE_LAYER, Doubt.CHANCE)
         return passed.index(self.doubt), self.error if math.isfinite(self.error) else self.log_p
 
 
@@ -203,6 +210,13 @@ def _local(edges: Edges, point: Float[Tensor, " free"]) -> tuple[Float[Tensor, "
     local = edges.around(point[None])
     counts = local.distances[0].abs() < FAR
     return local.distances[0][counts], local.normals[0][counts]
+
+
+def _fit(edges: Edges, point: Float[Tensor, " free"], width: float) -> EdgeFit:
+    """Return the fit of a point to the edges within a width."""
+    distances, normals = _local(edges, point)
+    passing = distances.abs() < width
+    return EdgeFit.of(distances[passing], normals[passing])
 
 
 def chance_of_edge(sizes: Float[Tensor, " edge"], width: float, rules: EdgeRules) -> float:

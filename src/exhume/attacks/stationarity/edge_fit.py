@@ -2,12 +2,11 @@
 
 import math
 from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat
 from scipy.optimize import linprog
 from torch import Tensor
 
@@ -23,12 +22,6 @@ UNBOUNDED = 1e3
 @settings
 class EdgeRules:
     """What counts as a meeting of edges, and as determined."""
-
-    parts: PositiveInt = 2
-    """Searches for meeting points, each with its own units held out; what one misses, another may find."""
-    held_out: Annotated[float, Field(gt=0, lt=1)] = 0.25
-    """Share of the units that a search does not see. Of 20 digits at 400 units, 15, 15 and 16 were found by the others,
-    and 11, 13 and 12 of them proven by these units, in one search each."""
 
     widths: tuple[PositiveFloat, ...] = (1e-4, 3e-4, 1e-3, 3e-3)
     """Distances up to which a point lies on an edge, in units of the median distance; the probability is multiplied by
@@ -48,9 +41,6 @@ class EdgeRules:
     range_slack: PositiveFloat = 1.5e-3
     """How far a true input may lie outside its range, in units of the input, because the searched space is not known
     exactly; twice the largest measured."""
-    off_share: PositiveFloat = 1e-4
-    """Largest share of the first layer's units that an input leaves off in what the layer owes to this input. Measured:
-    3e-6 at inputs, 6e-4 and more at other points where edges meet."""
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ UNITS_PER_DIMENSION = 10
 FLAT = 0.2
 """Slopes of a unit below this fraction of its usual slope do not count: where the layers below are mostly off, units
 above them are near zero everywhere."""
+SLOPES_AT = 64
+"""Number of points at which the usual slopes of units are measured."""
 FAR = 1e9
 """Distance of a point from an edge that does not count there."""
 
@@ -118,17 +120,24 @@ class Edges:
 
     def with_slopes_at(self, points: Points) -> "Edges":
         """Return edges that count only where their units are not nearly flat, compared with these points."""
-        slopes = [slopes.norm(dim=2).median(dim=0).values for _, slopes in self._layers_at(points)]
+        slopes = [slopes.norm(dim=2).median(dim=0).values for _, slopes in self._layers_at(points[:SLOPES_AT])]
         return replace(self, least_slopes=tuple(FLAT * slope for slope in slopes))
 
-    def hold_out(self, share: float, generator: torch.Generator) -> "tuple[Edges, Edges]":
-        """Divide the counted edges at random into those that a search may use, and a share that is held out."""
-        are_held = tuple(
-            counted & (torch.rand(len(counted), generator=generator) < share).to(counted.device)
-            for counted in self.is_counted
-        )
-        searched = tuple(counted & ~held for counted, held in zip(self.is_counted, are_held, strict=True))
-        return replace(self, is_counted=searched), replace(self, is_counted=are_held)
+    def upper_layers(self) -> "Edges":
+        """Return the same edges without those of the first layer, which still decides where the others are."""
+        return replace(self, is_counted=(torch.zeros_like(self.is_counted[0]), *self.is_counted[1:]))
+
+    def divide(self, generator: torch.Generator) -> "tuple[Edges, Edges]":
+        """Divide the edges at random into two halves."""
+        sides = [(torch.rand(len(one), generator=generator) < 0.5).to(one.device) for one in self.is_counted]
+        first = tuple(one & side for one, side in zip(self.is_counted, sides, strict=True))
+        half = replace(self, is_counted=first)
+        return half, self.without(half)
+
+    def without(self, others: "Edges") -> "Edges":
+        """Return these edges less some of them."""
+        pairs = zip(self.is_counted, others.is_counted, strict=True)
+        return replace(self, is_counted=tuple(one & ~other for one, other in pairs))
 
     def around(self, points: Points) -> LocalEdges:
         """Return the edges around each point."""
@@ -147,24 +156,6 @@ class Edges:
         """Return the median distance between the points and the edges, the unit of all tolerances."""
         distances = self.around(points).distances.abs()
         return float(distances[distances < FAR].median())
-
-    def share_of_off_units(self, point: Float[Tensor, " free"], margin: float) -> float:
-        """Return the least share, over directions of the first layer's rows, that units off at a point have in it.
-
-        At a training input of a network at rest it is zero: a row is a combination of the inputs that its unit fires
-        on, so one direction, dual to the input, is missing from all rows of units that are off. Few units that are off
-        prove nothing, and have the share zero as well.
-        """
-        counted = self.is_counted[0]
-        rows = torch.cat([self.weights[0], self.biases[0][:, None]], 1)[counted]
-        distances = (rows[:, :-1] @ point + rows[:, -1]) / rows[:, :-1].norm(dim=1)
-        off = rows[distances < -margin]
-        if len(off) < rows.shape[1]:
-            return 0.0
-        strengths, directions = torch.linalg.eigh(rows.T @ rows)
-        whiten = directions / strengths.clamp(min=1e-12 * float(strengths[-1])).sqrt()
-        white = off @ whiten
-        return float(torch.linalg.eigvalsh(white.T @ white)[0])
 
     def _layers_at(self, points: Points) -> list[tuple[Float[Tensor, "point _"], Float[Tensor, "point _ free"]]]:
         """Return the pre-activations of every hidden layer, and their slopes by free coordinates."""

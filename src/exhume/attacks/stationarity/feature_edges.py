@@ -9,9 +9,8 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from exhume.attacks.attack import Attack
-from exhume.attacks.stationarity.edge_certificate import search_and_certify
 from exhume.attacks.stationarity.edges import UNITS_PER_DIMENSION, Edges
-from exhume.attacks.stationarity.meeting_points import InputRange
+from exhume.attacks.stationarity.meeting_points import InputRange, find_meeting_points
 from exhume.clues.search_space import SearchSpace
 from exhume.clues.span import span_of_final_features
 from exhume.clues.subspace import InputSubspace
@@ -31,8 +30,6 @@ UNPROVEN = "where edges meet is no proof for features"
 """Why nothing is certified: features that moved leave every direction of the span uncertain."""
 
 FEATURES_ONLY = "They do not determine images, so the features are returned. Nothing is proven."
-ERROR_RATE = 1e-3
-"""Error rate of the judgements of meeting points that ``edge_doubts`` reports; none of them certifies anything."""
 NO_RANGE = "The range of inputs is unknown, so no images were searched: give bounds. Nothing is proven."
 """The end of the message where pooling or few filters leave fewer independent features than pixels."""
 
@@ -77,12 +74,9 @@ class FeatureEdges(Attack):
         edges, features = _find_edges(subspace), self._features_of_noise(view, subspace, context)
         most = self.points * subspace.rank
         within = InputRange.of(_feature_range(features, self.reach), space).to(features.device)
-        found = search_and_certify(edges, within, space.project(features), most, ERROR_RATE, context)
-        counts, doubts, inputs = torch.zeros(0), list[str](), features[:0]
-        if found is not None:
-            met, certificate = found
-            counts, inputs = met.counts.cpu(), within.inputs(met.points)
-            doubts = [doubt.value for doubt in certificate.doubts]
+        starts = space.project(features)
+        met = find_meeting_points(edges.with_slopes_at(starts), within, starts, most, context)
+        counts, inputs = met.counts.cpu(), within.inputs(met.points)
         count, share = len(inputs), 1 - space.dimension / counts.double().clamp(min=space.dimension)
         result = Reconstruction(
             inputs=inputs.float().cpu(),
@@ -95,7 +89,6 @@ class FeatureEdges(Attack):
             | {
                 "training_size_estimate": subspace.rank,
                 "edges_met": counts.tolist(),
-                "edge_doubts": doubts,
                 "error_bounds": [None] * count,
                 "doubts": [UNPROVEN] * count,
                 "features_of": layer.name,

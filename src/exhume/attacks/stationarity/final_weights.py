@@ -148,11 +148,9 @@ class FinalWeights(Attack):
             runs,
             similar=self.similar,
             edges=self.edges,
-            error_rate=self.error_rate,
+            error_rate=self.error_rate if self.prove else None,
             context=context,
         )
-        if found.certificate is not None and not self.prove:
-            found = replace(found, certificate=found.certificate.withheld())
         diagnostics = {
             "residuals": runs.residuals.tolist(),
             "kept_runs": found.kept_runs.tolist(),

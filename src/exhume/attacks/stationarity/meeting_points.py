@@ -45,8 +45,6 @@ FITTED_WITHIN = 3.0
 """Distance of edges that take part when a point is fitted to edges that the search did not see, as a multiple."""
 BEYOND_FORCED = 1.5
 """Edges through a reported point, in searched dimensions, of which one each can be forced."""
-BEYOND_FORCED_IN_SEARCH = 1.2
-"""The same among the edges that the search uses, which are not all."""
 SAME_POINT = 0.1
 """Points closer than this, in units of the median distance of edges, are the same."""
 MOST_OPERATIONS = 1e12
@@ -158,11 +156,11 @@ class MeetingPoints:
         )
         return MeetingPoints(points=points, counts=count_edges_through(edges, points, self.scale), scale=self.scale)
 
-    def joined_with(self, points: Points, edges: Edges) -> "MeetingPoints":
-        """Return these points and those of others that lie on enough edges, each once."""
+    def joined_with(self, points: Points, edges: Edges, least: float) -> "MeetingPoints":
+        """Return these points and those of others that lie on at least so many edges per dimension, each once."""
         counts = torch.cat([self.counts, count_edges_through(edges, points, self.scale)])
         points = torch.cat([self.points, points])
-        enough = int((counts >= BEYOND_FORCED_IN_SEARCH * edges.dimension).sum())
+        enough = int((counts >= least * edges.dimension).sum())
         order = counts.argsort(descending=True, stable=True)[:enough]
         kept = keep_distinct(order, points, self.scale)
         return MeetingPoints(points=points[kept], counts=counts[kept], scale=self.scale)
@@ -175,7 +173,14 @@ def keep_distinct(order: Int[Tensor, " ranked"], points: Points, scale: float) -
 
 
 def find_meeting_points(
-    edges: Edges, within: InputRange, starts: Points, most: int, context: RunContext, stage: str = "edges"
+    edges: Edges,
+    within: InputRange,
+    starts: Points,
+    most: int,
+    context: RunContext,
+    *,
+    stage: str = "edges",
+    least: float = BEYOND_FORCED,
 ) -> MeetingPoints:
     """Find points where edges meet, around the starts and around corners of the range.
 
@@ -186,6 +191,7 @@ def find_meeting_points(
         most: largest number of points to return.
         context: its generator draws starting points. A search that its deadline cuts short returns what it has.
         stage: the name of the work in progress reports.
+        least: least number of edges through a returned point, per searched dimension.
     """
     starts = _add_mixtures(starts, STARTS_PER_DIMENSION * edges.dimension, context.generator)
     affordable = max(1, int(MOST_OPERATIONS / (len(REACHES) * ROUNDS * edges.multiplications)))
@@ -200,7 +206,7 @@ def find_meeting_points(
             break
         starts = starts[:affordable]
         affordable -= len(starts)
-        met = met.joined_with(search_meeting_points(edges, within, starts, scale), edges)
+        met = met.joined_with(search_meeting_points(edges, within, starts, scale), edges, least)
         if affordable <= 0 or not within.is_finite:
             break
         surely = met.points[met.counts >= SURELY_FOUND * edges.dimension]
