@@ -120,7 +120,6 @@ def measure(
     row |= {"weight decay": decay, "schedule": schedule, "precision": precision, "seed": seed, "centred": centred}
     row |= measure_span(view, x, held_out)
     counts = {"rank": 0, "candidates": 0, "features": 0, "held-out features": 0, "exact": 0, "held-out exact": 0}
-    counts |= {"judged true by edges": 0, "wrongly": 0}
     try:
         found = FeatureEdges().run(view, seed=seed, device="cpu")
     except ExhumeError as reason:
@@ -128,14 +127,10 @@ def measure(
     counts |= {"rank": found.diagnostics["training_size_estimate"], "candidates": len(found)}
     has_images, trunk = found.inputs.shape[1:] == x.shape[1:], trunk_of(view, "hidden", final)
     features = trunk(data.to_model(found.inputs).double()) if has_images else found.inputs.double()
-    is_judged = torch.tensor([not doubt for doubt in found.diagnostics["edge_doubts"]], dtype=torch.bool)
     for name, images in (("", x), ("held-out ", held_out)):
         own = trunk(images.double())
         near = torch.cdist(features.detach(), own.detach()) / own.detach().norm(dim=1)
         counts[f"{name}features"] = count_near(near)
-        if not name:
-            counts["judged true by edges"] = int(is_judged.sum())
-            counts["wrongly"] = int((near.amin(dim=1)[is_judged] > EXACT).sum())
         if has_images:
             errors = (data.to_model(found.inputs)[:, None] - images[None]).flatten(2).abs().amax(dim=2)
             counts[f"{name}exact"] = count_near(errors)

@@ -33,6 +33,7 @@ from exhume.core.devices import resolve_device
 from exhume.data.loading import load
 from exhume.evaluation.distances import UnitScale, ssim
 from exhume.optimise import Adam
+from exhume.optimise.precision import AnyPrecision
 from exhume.optimise.runs import Runs
 from exhume.optimise.stepping import stepper, tf32_products
 from exhume.records import AttackerView, Dataset, count_outputs
@@ -88,6 +89,7 @@ def many(runs: int, steps: int, ranges: dict[str, tuple[float, float]], weight: 
 
 
 ONE_EACH = {"smoothness": 1.0}
+ALL_RIVALS = Variant("all rivals", 24, 3000, WIDE | {"rivals": "all"}, SOFT)
 CASES: dict[str, tuple[str, float, tuple[Variant, ...]]] = {
     "binary": (
         "animal-vehicle",
@@ -118,6 +120,7 @@ CASES: dict[str, tuple[str, float, tuple[Variant, ...]]] = {
             *smooth(24, SOFT, 1.0, 0.0, 0.3, 3.0),
             *coloured(24, SOFT, 1.0, 0.3, 3.0),
             many(72, 1000, SOFT, 3.0),
+            ALL_RIVALS,
             Variant("all ranges", 128, settings=WIDE),
         ),
     ),
@@ -128,6 +131,7 @@ CASES: dict[str, tuple[str, float, tuple[Variant, ...]]] = {
             *smooth(24, SHARP, 1.0, 0.0, 0.3, 3.0),
             *coloured(24, SHARP, 1.0, 0.3, 3.0),
             many(72, 1000, SHARP, 3.0),
+            replace(ALL_RIVALS, ranges=SHARP),
             Variant("all ranges", 128, settings=WIDE),
         ),
     ),
@@ -148,7 +152,7 @@ def main() -> None:
     parser.add_argument("--train-steps", type=int, default=20_000)
     parser.add_argument("--shrink-runs", type=int, default=1, help="Divide runs and steps by this.")
     parser.add_argument("--runs-at-once", type=int, default=64)
-    parser.add_argument("--precision", default="bfloat16")
+    parser.add_argument("--precisions", default="half", help="Each variant is measured in all of them.")
     parser.add_argument("--timing", action="store_true")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -197,21 +201,23 @@ def measure_case(name: str, arguments: argparse.Namespace, device: torch.device,
         if time.perf_counter() > deadline:
             print(f"{name}: no time for {variant.name}", flush=True)
             continue
-        row, own = measure_variant(variant, view, data, arguments)
-        rows["variants"][variant.name] = row
-        arrays |= {f"{variant.name}/{key}": value for key, value in own.items()}
-        np.savez_compressed(arguments.out / f"{name}.npz", **arrays)  # type: ignore[arg-type]
-        print(f"{name}, {variant.name}: {json.dumps(row)}", flush=True)
+        for precision in arguments.precisions.split(","):
+            row, own = measure_variant(variant, view, data, precision, arguments)
+            label = f"{variant.name}, {precision}"
+            rows["variants"][label] = row
+            arrays |= {f"{label}/{key}": value for key, value in own.items()}
+            np.savez_compressed(arguments.out / f"{name}.npz", **arrays)  # type: ignore[arg-type]
+            print(f"{name}, {label}: {json.dumps(row)}", flush=True)
     return rows
 
 
 def measure_variant(
-    variant: Variant, view: AttackerView, data: Dataset, arguments: argparse.Namespace
+    variant: Variant, view: AttackerView, data: Dataset, precision: AnyPrecision, arguments: argparse.Namespace
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Run a variant with random settings and score every run."""
     shrink = arguments.shrink_runs
     runs, steps = max(2, variant.runs // shrink), max(10, variant.steps // shrink)
-    attack = MaxMargin(precision=arguments.precision, edges=False, **variant.settings)
+    attack = MaxMargin(precision=precision, edges=False, **variant.settings)
     generator = torch.Generator().manual_seed(arguments.seed)
     span = attack._span(view)
     candidates = attack.candidates
@@ -226,7 +232,7 @@ def measure_variant(
     for chunk in torch.split(torch.arange(runs), arguments.runs_at_once):
         own = knobs.take(chunk)
         start = draw_starts(problem, candidates, outputs, own, generator)
-        parts.append(minimise_runs(problem, start, own, steps=steps, precision=arguments.precision))
+        parts.append(minimise_runs(problem, start, own, steps=steps, precision=precision))
     found = FinishedRuns.join(parts)
     seconds = time.perf_counter() - started
     row, arrays = score_runs(problem, found, view, data)
@@ -306,7 +312,7 @@ def score_runs(
 
 
 def time_steps(device: torch.device) -> Iterator[dict[str, Any]]:
-    """Measure steps per second by the number of runs: with CUDA graphs, step by step, compiled, and by kernel."""
+    """Measure steps per second by the number of runs: with CUDA graphs, step by step, and by kernel."""
     is_gpu = device.type == "cuda"
     size, width = (500, 1000) if is_gpu else (10, 40)
     for upper, runs in ((0.0, 1), (0.0, 16), (0.0, 64), (1.0, 1), (1.0, 16), (1.0, 64)):
@@ -317,15 +323,12 @@ def time_steps(device: torch.device) -> Iterator[dict[str, Any]]:
         def as_runs(
             posed: StationarityProblem,
             *,
-            compiled: bool = False,
             coarse: float = 1.0,
             start: tuple[torch.Tensor, ...] = start,
             knobs: tuple[torch.Tensor, ...] = (sharpness, floor),
             runs: int = runs,
         ) -> Runs:
             objective: Callable[..., Any] = lambda variables, _: posed.objective(*variables, *knobs)  # noqa: E731
-            if compiled:
-                objective = torch.compile(objective)
             adam = Adam(steps=10_000, learning_rates=(1e-4, 1e-4), coarse_share=coarse)
             return Runs(objective, objective, start, adam, [1.0] * runs)
 
@@ -334,10 +337,8 @@ def time_steps(device: torch.device) -> Iterator[dict[str, Any]]:
             "graph, tf32": lambda problem=problem: as_runs(problem),
             "eager, tf32": lambda problem=problem: as_runs(problem),
             "graph, float32": lambda problem=problem: as_runs(problem, coarse=0.0),
-            "graph, bfloat16": lambda problem=problem: as_runs(problem.rounded(torch.bfloat16, rows=is_gpu)),
+            "graph, half": lambda problem=problem: as_runs(problem.shortened()),
         }
-        if runs == 16:
-            ways["compiled, tf32"] = lambda problem=problem: as_runs(problem, compiled=True)
         for way, make in ways.items():
             try:
                 row[way] = time_one(make(), eager=way.startswith("eager"), is_gpu=is_gpu)

@@ -15,9 +15,10 @@ def test_only_float64_has_variables_of_its_own():
 def test_mixed_precision_rounds_on_cpus_that_gain_from_it_and_says_so_elsewhere(monkeypatch, works):
     monkeypatch.setattr(precision, "has_fast_bfloat16", lambda: works)
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert precision.rounds_to_bfloat16("mixed", cpu) is works
+    assert precision.short_dtype("mixed", cpu) == (torch.bfloat16 if works else None)
     assert bool(precision.precision_note("mixed", cpu)) is not works
-    assert not precision.rounds_to_bfloat16("mixed", gpu)
+    assert precision.short_dtype("mixed", gpu) is None
+    assert precision.short_dtype("half", gpu) == torch.float16
     for name in ("float32", "tf32", "float64"):
-        assert not precision.rounds_to_bfloat16(name, cpu)
+        assert precision.short_dtype(name, cpu) is None
         assert not precision.precision_note(name, cpu)

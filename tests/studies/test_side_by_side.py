@@ -4,12 +4,13 @@ import functools
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from exhume.core.errors import ExhumeError
-from exhume.studies.side_by_side import SharedCell, choose_jobs, measure_cells
+from exhume.studies.side_by_side import SharedCell, _Schedule, call_for_nothing, choose_jobs, measure_cells
 from exhume.studies.study import StudyRun
 
 
@@ -40,20 +41,47 @@ def test_several_processes_measure_what_one_measures(tmp_path):
     run.progress = lambda stage, done, total, note: notes.append((stage, done, total))
     many = measure_cells(run, [cell(number) for number in numbers])
     alone = measure_cells(run_in(tmp_path / "alone", 1), [cell(number) for number in numbers])
-    assert [one["square"] for one in many] == [one["square"] for one in alone] == [9, 1, 4, 9]
-    assert os.getpid() not in {one["process"] for one in many}
-    assert {one["process"] for one in alone} == {os.getpid()}
-    assert many[0]["process"] == many[3]["process"]
+    for found in (many, alone):
+        assert {about: one["square"] for about, one in found.items()} == {"3": 9, "1": 1, "2": 4}
+    assert os.getpid() not in {one["process"] for one in many.values()}
+    assert {one["process"] for one in alone.values()} == {os.getpid()}
     assert notes[:3] == [("cells", done, 3) for done in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_cells_that_build_on_others_follow_them(tmp_path, jobs):
+    """A cell and the square that it calls for, until 256; two requests for the same cell may go on differently."""
+
+    def chain(number):
+        then = (lambda found: [chain(found["square"])]) if number < 256 else call_for_nothing
+        return replace(cell(number), then=then)
+
+    aside = replace(cell(4), then=lambda found: [cell(5)])
+    run = run_in(tmp_path, jobs)
+    found = measure_cells(run, [chain(2), aside])
+    assert set(found) == {"2", "4", "16", "256", "5"}
+    before = {about: one["process"] for about, one in found.items()}
+    again = measure_cells(run, [chain(2), aside])
+    assert {about: one["process"] for about, one in again.items()} == before, "nothing is measured twice"
+
+
+def test_large_cells_start_first_and_followers_wait(tmp_path):
+    schedule = _Schedule(run_in(tmp_path, 2), [replace(cell(1), then=lambda found: [cell(9)]), cell(3), cell(2)])
+    first = schedule.take()
+    assert (first.about, len(schedule.pending)) == ("3", 3)
+    one = schedule.pending["1"][0]
+    one.read_or_measure(schedule.run)
+    schedule.finish(one)
+    assert schedule.take().about == "9"
 
 
 def test_cells_on_disk_are_not_measured_again_unless_a_key_is_missing(tmp_path):
     first = measure_cells(run_in(tmp_path, 1), [cell(1)])
     run = run_in(tmp_path, 2)
-    assert measure_cells(run, [cell(1), cell(2)])[0]["process"] == first[0]["process"]
-    assert run.is_measured("square", "1")
-    assert not run.is_measured("square", "1", needed=("cube",))
-    assert not run.is_measured("square", "3")
+    assert measure_cells(run, [cell(1), cell(2)])["1"]["process"] == first["1"]["process"]
+    assert run.find_shared_cell("square", "1")["square"] == 1
+    assert run.find_shared_cell("square", "1", needed=("cube",)) is None
+    assert run.find_shared_cell("square", "3") is None
 
 
 def test_an_error_in_a_process_is_reported_here(tmp_path):
@@ -76,7 +104,7 @@ def test_a_process_that_dies_is_one_sentence_and_finished_cells_are_kept(tmp_pat
     deadly = SharedCell(name="deadly", about="deadly", measure=end_this_process)
     with pytest.raises(ExhumeError, match="A process that measured cells died, perhaps for want of memory"):
         measure_cells(run, [done, deadly, cell(1)])
-    assert run.is_measured(done.name, done.about)
+    assert done.find(run) is not None
 
 
 def interrupt_all(run: StudyRun) -> dict[str, object]:

@@ -53,6 +53,10 @@ class LowRank:
         """Return the matrix."""
         return self.left @ self.right
 
+    def times(self, factor: float) -> "LowRank":
+        """Return the factors of a multiple of the matrix."""
+        return LowRank(factor * self.left, self.right, factor**2 * self.square)
+
 
 Target = Float[Tensor, "... out in"] | LowRank
 """A matrix that all runs share, or one per run."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from exhume.clues.search_space import SearchSpace
 from exhume.gradient_sums.curvature import GradientField
 from exhume.gradient_sums.interface import Duals, GradientSums, Sharpness, Sums, Targets
+from exhume.gradient_sums.residuals import LowRank
 from exhume.gradient_sums.sums import ChunkedSums
 from exhume.optimise.box import Box
 
@@ -37,6 +38,9 @@ class SumProblem:
     """The target with low-rank factors for matrices where that saves work; see :meth:`compacted`."""
     box_dtype: torch.dtype | None = None
     """Dtype in which the penalty of the box is computed; None: that of the variables."""
+    gain: float = 1.0
+    """Factor of duals and targets inside squared residuals, which are divided by it again: it keeps the values between
+    them in the range of a short dtype."""
     at_once: int | None = None
     """Number of candidates per chunk; None: all at once. It changes the memory used, not the result."""
 
@@ -80,7 +84,14 @@ class SumProblem:
     ) -> tuple[Float[Tensor, "*run"], Tensor, Duals]:
         """Return the squared residual with its gradients by the *arguments* of the sums and by duals."""
         target = self.target if self.compact_target is None or self.at_once is not None else self.compact_target
-        return self.chunked_sums.squared_residual(target, self.arguments(free), duals, sharpness, self.metric)
+        arguments, gain = self.arguments(free), self.gain
+        if gain == 1.0:
+            return self.chunked_sums.squared_residual(target, arguments, duals, sharpness, self.metric)
+        amplified = tuple(one.times(gain) if isinstance(one, LowRank) else gain * one for one in target)
+        value, to_arguments, to_duals = self.chunked_sums.squared_residual(
+            amplified, arguments, gain * duals, sharpness, self.metric
+        )
+        return value / gain**2, to_arguments / gain**2, to_duals / gain
 
     def residual_field(self, free: Coordinates, duals: Duals, sharpness: Sharpness) -> GradientField:
         """Return the gradient of ``⟨sums − target, s_j⟩`` by any coordinates of candidate ``j``, the residual constant.

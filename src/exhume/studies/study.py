@@ -103,10 +103,10 @@ class StudyRun:
         """
         return self._cell(*self._shared_place(name, about), name, measure, needed)
 
-    def is_measured(self, name: str, about: str, *, needed: Collection[str] = ()) -> bool:
-        """Return whether a shared cell is on disk."""
+    def find_shared_cell(self, name: str, about: str, *, needed: Collection[str] = ()) -> dict[str, Any] | None:
+        """Return a shared cell from disk; None where it is missing, or lacks a key that the study reads."""
         found = _read_cell(*self._shared_place(name, about))
-        return found is not None and all(key in found for key in needed)
+        return None if found is None or any(key not in found for key in needed) else found
 
     def shared_file(self, name: str, about: str) -> Path:
         """Return where something that several studies share lies on disk, by everything it depends on."""

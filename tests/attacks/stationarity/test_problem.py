@@ -150,6 +150,26 @@ def test_weighted_layers_round_their_products_too():
     assert 0 < float((rounded - exact).abs() / exact) < 0.02
 
 
+@pytest.mark.parametrize("upper_layers", [0.0, 1.0])
+@pytest.mark.parametrize("times", [1e-3, 1.0, 1e3])
+def test_float16_has_the_gradients_of_float32_whatever_the_size_of_the_weights(upper_layers, times):
+    """Weights and with them duals may have any size; the gain keeps what lies between in the range of float16."""
+    view = dense_view()
+    names = list(view.final)
+    final = {name: weight * (times if name == names[-1] else 1.0) for name, weight in view.final.items()}
+    multipliers = families(4, 3)["margin"]
+    problem = StationarityProblem.of(
+        replace(view, final=final), SearchSpace(6), multipliers, upper_layers=upper_layers
+    ).with_natural_unit(torch.randn(16, 6, generator=torch.Generator().manual_seed(0)), 4)
+    start = tuple(part.float() for part in guesses(view, 4, 3, multipliers))
+    knobs = torch.tensor(30.0), torch.tensor(0.3)
+    exact, short = problem.objective(*start, *knobs), problem.shortened().objective(*start, *knobs)
+    torch.testing.assert_close(short[0], exact[0], rtol=0.01, atol=0)
+    for one, other in zip(short[1], exact[1], strict=True):
+        assert one.dtype == torch.float32
+        assert 0 < float((one - other).norm() / other.norm()) < 0.01
+
+
 @pytest.mark.parametrize("family", ["margin", "free"])
 def test_the_closed_form_is_that_of_any_module(family):
     view = dense_view()

@@ -58,7 +58,7 @@ def test_runs_are_those_that_one_run_mapped_over_would_give():
 def test_mixed_precision_ends_near_exact_steps(monkeypatch):
     problem, knobs, start = prepare(2)
     exact = minimise_runs(problem, start, knobs, steps=40)
-    monkeypatch.setattr("exhume.attacks.stationarity.runs.rounds_to_bfloat16", lambda precision, device: True)
+    monkeypatch.setattr("exhume.attacks.stationarity.runs.short_dtype", lambda precision, device: torch.bfloat16)
     mixed = minimise_runs(problem, start, knobs, steps=40, precision="mixed")
     assert not torch.equal(mixed.free, exact.free)
     torch.testing.assert_close(mixed.residuals, exact.residuals, rtol=0.1, atol=0.02)

@@ -28,7 +28,7 @@ Weight = Annotated[float, Field(ge=0)]
 EXPLAINED = 0.1
 """Unexplained fraction of the squared weights up to which a search counts as converged."""
 ALIGNMENT = 8
-"""Number of coordinates is a multiple of this: 16 bytes in bfloat16, the pieces in which tensor cores read."""
+"""Number of coordinates is a multiple of this: 16 bytes in float16, the pieces in which tensor cores read."""
 UNIT_PROBES = 16
 """Number of random inputs whose gradients determine the unit of multipliers."""
 
@@ -107,9 +107,9 @@ class FinalWeights(Attack):
     """Least correlation of candidates of different runs that count as the same and are averaged."""
     precision: AnyPrecision = "float32"
     """``tf32`` lets a GPU round the factors of matrix products, which is several times faster and less exact.
-    ``bfloat16`` rounds everything there to bfloat16, which is twice as fast again. ``mixed`` is ``tf32`` until the last
-    fifth of the steps of every round. On a CPU with bfloat16 products ``bfloat16`` and ``mixed`` round their factors;
-    on any other CPU they are ``float32``, with a note among the diagnostics."""
+    ``half`` computes everything there in float16, which has the same resolution and is faster again. ``mixed`` is
+    ``tf32`` until the last fifth of the steps of every round. On a CPU with bfloat16 products ``half`` and ``mixed``
+    round their factors to it; on any other CPU they are ``float32``, with a note among the diagnostics."""
 
     @abstractmethod
     def multipliers(self, view: AttackerView, candidates: int, span: InputSubspace | None) -> Multipliers:

@@ -23,6 +23,10 @@ from exhume.optimise.box import Box
 from exhume.optimise.sum_problem import Coordinates, SumProblem
 from exhume.records import AttackerView
 
+SHORT_SIZE = 0.25
+"""Root mean square, in float16, of the target of the layer where it is largest. Gradients of 100
+images of CIFAR-10 then differed from those in float32 by 0.03 to 0.2 % at the start of a search."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StationarityProblem(SumProblem):
@@ -122,6 +126,11 @@ class StationarityProblem(SumProblem):
             gradients=candidates,
         )
         return self if unit is None else replace(self, unit=unit)
+
+    def shortened(self) -> "StationarityProblem":
+        """Return the same problem with all values between variables and gradients in float16, in its range."""
+        size = max(float(part.double().square().mean().sqrt()) for part in self.target)
+        return replace(self.rounded(torch.float16, rows=True), gain=SHORT_SIZE / size if size > 0 else 1.0)
 
     def _network(self, at: Tensor) -> Tensor:
         return self.chunked_sums.outputs(at)[0]

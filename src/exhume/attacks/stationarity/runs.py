@@ -15,7 +15,7 @@ from exhume.core.checkpoint import Checkpoint
 from exhume.core.progress import Progress, no_progress
 from exhume.gradient_sums.curvature import GradientField
 from exhume.optimise import Adam, Minimum, Variables, minimise_together
-from exhume.optimise.precision import AnyPrecision, coarse_share, rounds_to_bfloat16
+from exhume.optimise.precision import AnyPrecision, coarse_share, short_dtype
 from exhume.optimise.runs import RunsObjective
 from exhume.optimise.splitting import Splits
 from exhume.records import Outcome
@@ -172,8 +172,9 @@ def minimise_runs(
 
 def _coarse(problem: StationarityProblem, precision: AnyPrecision, device: torch.device) -> StationarityProblem:
     """Return the problem of the steps in coarse precision."""
-    if rounds_to_bfloat16(precision, device):
-        return problem.rounded(torch.bfloat16, rows=device.type == "cuda")
+    short = short_dtype(precision, device)
+    if short is not None:
+        return problem.shortened() if short == torch.float16 else problem.rounded(short)
     # float16 has the resolution of TF32, and whole pictures are the largest tensors of a step.
     return replace(problem, box_dtype=torch.float16) if device.type == "cuda" else problem
 

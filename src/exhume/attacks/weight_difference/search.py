@@ -11,7 +11,7 @@ from exhume.core.progress import part_of
 from exhume.core.run_context import RunContext
 from exhume.optimise import Adam, Decay, Minimum, Objective, Variables, minimise, minimise_together
 from exhume.optimise.outcomes import thin_history
-from exhume.optimise.precision import Precision, coarse_share, rounds_to_bfloat16
+from exhume.optimise.precision import Precision, coarse_share, short_dtype
 from exhume.optimise.splitting import Splits
 from exhume.records import Outcome
 
@@ -155,9 +155,8 @@ class Search:
 
     def _coarse_objective(self, problem: WeightChange) -> Objective | None:
         """Return the objective with bfloat16 products for coarse steps on a CPU; None where that gains nothing."""
-        if not rounds_to_bfloat16(self.precision, problem.target[0].device):
-            return None
-        return problem.rounded(torch.bfloat16).objective
+        short = short_dtype(self.precision, problem.target[0].device)
+        return None if short is None else problem.rounded(short).objective
 
 
 def _join(first: Minimum, second: Minimum) -> Minimum:

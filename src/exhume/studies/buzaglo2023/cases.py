@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -29,6 +29,8 @@ from exhume.training.settings import LossName
 MOST_PICTURES = 20
 """Largest number of images in a gallery."""
 AttackName = Literal["max-margin", "stationarity", "tied", "noise"]
+ORACLE_COST = 16
+"""Attacks that build on one with an oracle, at most."""
 LEARNING_RATE_FACTORS = (1.0, 0.3, 0.1, 0.03)
 """Factors of the learning rate, tried in turn until a training does not diverge."""
 TINY = {"trials": 2, "trial_steps": 10, "restarts": 2, "steps": 20}
@@ -40,7 +42,7 @@ LARGE = {
     "steps": 4000,
     "oversampling": 2.0,
     "runs_at_once": 16,
-    "precision": "tf32",
+    "precision": "half",
 }
 ALL_PIXELS: dict[str, Any] = {"within_span": False, "init_std": (1e-4, 0.1), "sharpness": (10.0, 500.0)}
 """The search of the papers: all pixels free, twice as many candidates as training images."""
@@ -122,48 +124,51 @@ def measure_plans(plans: Mapping[str, Plan], run: StudyRun) -> dict[str, list[di
     }
     everything = [one for part in wanted.values() for one in part]
     run.cells = len({_training_of(*one) for one in everything}) + len({_attack_on(*one) for one in everything})
-    trained = _measure_once(everything, run, "victim", _training_of, measure_training, TRAINING_COLUMNS)
-    measure = functools.partial(_measure_once, run=run, kind="found", about=_attack_on, measure=measure_attack)
-    found = measure(everything, needed=ATTACK_COLUMNS)
-    rivals = {
-        _attack_on(case, seed): [(rival, seed) for rival in _rivals(case, found[_attack_on(case, seed)]["trials"])]
-        for case, seed in everything
-        if case.oracle
-    }
-    found |= measure([rival for part in rivals.values() for rival in part], needed=ATTACK_COLUMNS)
+    found = measure_cells(run, [_training_cell(*one) for one in everything])
 
     def row_of(case: Case, seed: int) -> dict[str, Any]:
         row = found[_attack_on(case, seed)]
         if case.oracle:
-            rows = [found[_attack_on(*rival)] for rival in rivals[_attack_on(case, seed)]]
-            row = max(rows, key=lambda one: int(one["recovered"]))
+            rivals = [found[_attack_on(rival, seed)] for rival in _rivals(case, row["trials"])]
+            row = max(rivals, key=lambda one: int(one["recovered"]))
         kept = {key: value for key, value in row.items() if key != "trials"}
-        return trained[_training_of(case, seed)] | kept | {"label": case.label, "oracle": case.oracle}
+        return found[_training_of(case, seed)] | kept | {"label": case.label, "oracle": case.oracle}
 
     return {name: [row_of(*one) for one in part] for name, part in wanted.items()}
 
 
-def _measure_once(
-    cases: Sequence[tuple[Case, int]],
-    run: StudyRun,
-    kind: str,
-    about: Callable[[Case, int], str],
-    measure: Callable[[Case, int, StudyRun], Mapping[str, Any]],
-    needed: Collection[str],
-) -> dict[str, dict[str, Any]]:
-    """Measure cases with their seeds, and return the cells by what they are about."""
-    unique = {about(case, seed): (case, seed) for case, seed in cases}
-    cells = [
-        SharedCell(
-            name=f"{kind}-{case.source}-{case.size}-{seed}",
-            about=described,
-            measure=functools.partial(measure, case, seed),
-            needed=needed,
-            cost=case.size * case.width,
-        )
-        for described, (case, seed) in unique.items()
-    ]
-    return dict(zip(unique, measure_cells(run, cells), strict=True))
+def _training_cell(case: Case, seed: int) -> SharedCell:
+    """Return the cell of a training, on which the attack builds."""
+    return SharedCell(
+        name=f"victim-{case.source}-{case.size}-{seed}",
+        about=_training_of(case, seed),
+        measure=functools.partial(measure_training, case, seed),
+        needed=TRAINING_COLUMNS,
+        cost=_cost(case),
+        then=lambda found: [_attack_cell(case, seed)],
+    )
+
+
+def _attack_cell(case: Case, seed: int) -> SharedCell:
+    """Return the cell of an attack, on which an oracle builds one for each of its trials."""
+
+    def call_for_rivals(found: Mapping[str, Any]) -> list[SharedCell]:
+        rivals = _rivals(case, found["trials"]) if case.oracle else []
+        return [_attack_cell(rival, seed) for rival in rivals]
+
+    return SharedCell(
+        name=f"found-{case.source}-{case.size}-{seed}",
+        about=_attack_on(case, seed),
+        measure=functools.partial(measure_attack, case, seed),
+        needed=ATTACK_COLUMNS,
+        cost=_cost(case),
+        then=call_for_rivals,
+    )
+
+
+def _cost(case: Case) -> int:
+    """Return the relative cost of a case; that of an oracle includes all that builds on it."""
+    return case.size * case.width * (ORACLE_COST if case.oracle else 1)
 
 
 def _attack_on(case: Case, seed: int) -> str:
@@ -178,11 +183,11 @@ def _training_of(case: Case, seed: int) -> str:
 
 
 def _rivals(case: Case, trials: Sequence[dict[str, Any]]) -> list[Case]:
-    """Return a case for each trial of another one, with the settings of that trial."""
+    """Return a case for each trial of an oracle's attack, with the settings of that trial."""
     if not trials:
         raise ExhumeError("An oracle chooses among trials, and this case has none: set trials above 1.")
     pinned = [{name: (value, value) for name, value in trial["settings"].items()} for trial in trials]
-    return [replace(case, settings=case.settings | {"trials": 1} | one) for one in pinned]
+    return [replace(case, oracle=False, settings=case.settings | {"trials": 1} | one) for one in pinned]
 
 
 def measure_training(case: Case, seed: int, run: StudyRun) -> dict[str, Any]:
