@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
+from scipy.stats import norm
 from torch import Tensor
 
 from exhume.clues.first_layer import FirstLayer
@@ -89,6 +90,21 @@ class InputSubspace:
             self, rank=len(strengths), basis=self.basis @ left, strengths=strengths, rows=right @ self.rows
         )
         return Rest(others, torch.linalg.qr(rows.T).Q.T @ self.rows)
+
+    def largest_errors(self, inputs: Float[Tensor, "input value"], error_rate: float) -> Float[Tensor, " input"]:
+        """Bound how far the values of true inputs may lie outside the span, beside these points of it.
+
+        Independent noise of standard deviation ``s`` tilts the singular vector of strength ``σ`` by ``s/σ`` per value.
+        So an input with coordinates ``c`` is off by normal errors of standard deviation ``s·‖c/σ‖``.
+
+        Args:
+            inputs: points of the span, without the constant.
+            error_rate: the probability that any value of an input is off by more.
+        """
+        values = len(self.basis) - inputs.shape[1]
+        whole = torch.nn.functional.pad(inputs.to(self.basis), (0, values), value=1.0)
+        deviations: Tensor = self.noise * (whole @ self.basis / self.strengths).norm(dim=1)
+        return float(norm.isf(error_rate / (2 * len(self.basis)))) * deviations
 
     @property
     def gap(self) -> float:

@@ -27,7 +27,7 @@ def test_fitted_points_err_by_less_than_the_bound(dimension):
         distances = noise * normal_draw(40, seed=seed + 1)
         moved = refit(normals, distances)
         fit = EdgeFit.of(distances + normals @ moved, normals)
-        bound = largest_error(fit, free_range(dimension), moved, RULES)
+        bound = largest_error(fit, free_range(dimension), moved, 0.0, RULES)
         ratios.append(float(moved.abs().max()) / bound)
     assert 0.1 < max(ratios) < 1
 
@@ -37,7 +37,7 @@ def test_more_noise_and_fewer_edges_give_a_larger_bound():
 
     def bound(scale, count):
         return largest_error(
-            EdgeFit.of(scale * distances[:count], normals[:count]), free_range(3), torch.zeros(3).double(), RULES
+            EdgeFit.of(scale * distances[:count], normals[:count]), free_range(3), torch.zeros(3).double(), 0.0, RULES
         )
 
     assert bound(1.0, 40) < bound(3.0, 40)
@@ -47,9 +47,9 @@ def test_more_noise_and_fewer_edges_give_a_larger_bound():
 def test_a_direction_that_no_edge_fixes_is_bounded_by_the_range_alone():
     normals = torch.cat([unit_normals(20, 2), torch.zeros(20, 1).double()], dim=1)
     fit = EdgeFit.of(1e-6 * normal_draw(20), normals)
-    assert largest_error(fit, free_range(3), torch.zeros(3).double(), RULES) > 1
-    inside = largest_error(fit, free_range(3, 0.005), torch.zeros(3).double(), RULES)
-    assert inside <= 0.005 + RULES.range_slack + 1e-9
+    assert largest_error(fit, free_range(3), torch.zeros(3).double(), 0.0, RULES) > 1
+    inside = largest_error(fit, free_range(3, 0.005), torch.zeros(3).double(), 0.0, RULES)
+    assert inside <= 0.005 + 1e-9
 
 
 def test_edges_that_resist_in_all_directions_rule_out_lines():
@@ -57,7 +57,7 @@ def test_edges_that_resist_in_all_directions_rule_out_lines():
 
     def log_p(normals):
         fit = EdgeFit.of(1e-6 * normal_draw(len(normals)), normals)
-        return log_p_line(fit, free_range(3, 1.0), points, 0, 200, chance, RULES)
+        return log_p_line(fit, free_range(3, 1.0), points, 0, 200, chance, 0.0, RULES)
 
     many = log_p(unit_normals(30, 3))
     along = torch.cat([unit_normals(29, 2), torch.zeros(29, 1).double()], dim=1)  # all but one edge hold this line

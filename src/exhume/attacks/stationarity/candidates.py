@@ -11,6 +11,7 @@ from exhume.attacks.stationarity.edges import Edges
 from exhume.attacks.stationarity.meeting_points import InputRange, MeetingPoints, find_meeting_points
 from exhume.attacks.stationarity.problem import StationarityProblem
 from exhume.attacks.stationarity.runs import FinishedRuns
+from exhume.clues.clues import clues_of
 from exhume.core.correlation import agreement_between_runs, standardise
 from exhume.core.run_context import RunContext
 from exhume.core.suppression import suppress_neighbours
@@ -159,7 +160,8 @@ def _find_meeting_points(
     within = InputRange.of(problem.box, problem.space).to(free.device)
     starts = free.double()
     if error_rate is not None:
-        return search_and_certify(edges, within, starts, most, error_rate, context)
+        span = None if problem.space.basis is None else clues_of(view).span
+        return search_and_certify(edges, within, starts, most, error_rate, context, span=span)
     met = find_meeting_points(edges.with_slopes_at(starts), within, starts, most, context)
     return (met, None) if len(met.points) else None
 

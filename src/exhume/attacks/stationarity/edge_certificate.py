@@ -19,7 +19,7 @@ multiplied by the number of points, of widths and of halves. A network with one 
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -36,6 +36,7 @@ from exhume.attacks.stationarity.meeting_points import (
     find_meeting_points,
     keep_distinct,
 )
+from exhume.clues.subspace import InputSubspace
 from exhume.core.chance import bound_log_tail
 from exhume.core.run_context import RunContext
 
@@ -93,6 +94,7 @@ def search_and_certify(
     error_rate: float,
     context: RunContext,
     rules: EdgeRules | None = None,
+    span: InputSubspace | None = None,
 ) -> tuple[MeetingPoints, EdgeCertificate] | None:
     """Find points where edges meet around the starts, and decide which are proven; None if there is no point.
 
@@ -104,6 +106,7 @@ def search_and_certify(
         error_rate: the probability, over the whole run, of certifying anything that was not trained on.
         context: its generator draws starting points and the halves of the units above the first layer.
         rules: the tuned numbers; None: their defaults.
+        span: the span of the inputs that is searched, with its noise; None: the searched space is exact.
     """
     rules = rules or EdgeRules()
     edges = edges.with_slopes_at(starts)
@@ -115,7 +118,7 @@ def search_and_certify(
         met = find_meeting_points(searched, within, starts, most, context, stage=stage, least=BEYOND_FORCED_IN_SEARCH)
         if len(met.points):
             rate = error_rate / max(1, len(halves))
-            parts.append(certify_meeting_points(edges, held_out, within, met, rate, rules))
+            parts.append(certify_meeting_points(edges, held_out, within, met, rate, rules, span))
     return _join([part for part in parts if len(part[0].points)])
 
 
@@ -126,6 +129,7 @@ def certify_meeting_points(
     met: MeetingPoints,
     error_rate: float,
     rules: EdgeRules,
+    span: InputSubspace | None = None,
 ) -> tuple[MeetingPoints, EdgeCertificate]:
     """Decide which meeting points are proven.
 
@@ -136,6 +140,7 @@ def certify_meeting_points(
         met: the points.
         error_rate: the probability of certifying any point that was not trained on.
         rules: the tuned numbers.
+        span: the span of the inputs that is searched, with its noise; None: the searched space is exact.
 
     Returns:
         The points that lie on enough of all edges, fitted to all of them, and what is proven about each.
@@ -144,32 +149,34 @@ def certify_meeting_points(
     fitted = met.fitted_to(edges, within)
     first, upper = edges.first_layer(), edges.upper_layers()
     log_tests = math.log(max(1, len(met.points)) * len(rules.widths))
+    slacks = torch.zeros(len(met.points))
+    if span is not None:
+        slacks = span.largest_errors(within.inputs(fitted.points), error_rate / max(1, len(met.points)))
 
-    def sizes(of: Edges, point: Tensor) -> Tensor:
-        return _local(of, point)[0].abs() / met.scale
-
-    def judge(number: int, width: float) -> _Judgement:
+    def judge(number: int) -> _Judgement:
         found, point = met.points[number], fitted.points[number]
-        of_first, of_upper = sizes(first, point), sizes(upper, point)
-        chance = chance_of_edge(of_upper, width, rules)
-        log_ps = (
-            log_p_hits(of_first, width, chance_of_edge(of_first, width, rules)),
-            log_p_hits(sizes(held_out, found), width, chance),
+        of_first, of_upper, of_held_out = (
+            _local(of, at)[0].abs() / met.scale for of, at in ((first, point), (upper, point), (held_out, found))
         )
-        log_p = min(0.0, max(log_ps) + log_tests)
+        chances = {width: chance_of_edge(of_upper, width, rules) for width in rules.widths}
+        witnesses = (
+            min(log_p_hits(of_first, width, chance_of_edge(of_first, width, rules)) for width in rules.widths),
+            min(log_p_hits(of_held_out, width, chance) for width, chance in chances.items()),
+        )
+        log_p = min(0.0, max(witnesses) + log_tests)
         if log_p >= limit:
-            return _Judgement(Doubt.ONE_LAYER if min(log_ps) + log_tests < limit else Doubt.CHANCE, log_p)
-        fit = _fit(upper, point, width * met.scale)
-        if log_p_line(fit, within, fitted.points, number, len(of_upper), chance, rules) >= limit:
-            return _Judgement(Doubt.LINE, log_p)
+            return _Judgement(Doubt.ONE_LAYER if min(witnesses) + log_tests < limit else Doubt.CHANCE, log_p)
         if float(within.violation(point[None]).abs().amax()) > rules.precision:
             return _Judgement(Doubt.RANGE, log_p)
-        error = largest_error(_fit(edges, point, width * met.scale), within, point, rules)
-        return _Judgement(Doubt.NONE if error <= rules.precision else Doubt.NOISE, log_p, error)
+        best, slack = _Judgement(Doubt.LINE, log_p), float(slacks[number])
+        for width, chance in chances.items():
+            fit = _fit(upper, point, width * met.scale)
+            if log_p_line(fit, within, fitted.points, number, len(of_upper), chance, slack, rules) < limit:
+                error = largest_error(_fit(edges, point, width * met.scale), within, point, slack, rules)
+                best = _Judgement(Doubt.NOISE, log_p, min(error, best.error))
+        return replace(best, doubt=Doubt.NONE) if best.error <= rules.precision else best
 
-    best = [
-        min((judge(number, width) for width in rules.widths), key=_Judgement.rank) for number in range(len(met.points))
-    ]
+    best = [judge(number) for number in range(len(met.points))]
     certificate = EdgeCertificate(
         doubts=[one.doubt for one in best],
         log_p=torch.tensor([one.log_p for one in best], dtype=torch.float64),
@@ -181,16 +188,11 @@ def certify_meeting_points(
 
 @dataclass(frozen=True)
 class _Judgement:
-    """What one width shows about a point."""
+    """What the edges around a point show."""
 
     doubt: Doubt
     log_p: float
     error: float = math.inf
-
-    def rank(self) -> tuple[int, float]:
-        """Order judgements: the fewer doubts and the smaller the error bound, or else the probability, the better."""
-        passed = (Doubt.NONE, Doubt.NOISE, Doubt.RANGE, Doubt.LINE, Doubt.ONE_LAYER, Doubt.CHANCE)
-        return passed.index(self.doubt), self.error if math.isfinite(self.error) else self.log_p
 
 
 def _join(

@@ -32,15 +32,7 @@ class EdgeRules:
     precision: PositiveFloat = 0.02
     """Largest error of a value, in units of the input; about five grey levels of 256."""
     noise_tail: PositiveFloat = 3.0
-    """Error of a fitted point along a direction, in standard deviations of the fit. Directions that many edges fix err
-    by more of their small deviations; the bound on values, which the weakest directions decide, was at least five times
-    the true error in all measured networks."""
-    edge_tail: PositiveFloat = 5.0
-    """Change of the distance from an edge between the fitted point and the true input, in standard deviations of
-    distances; at most 3.6 in all measured networks."""
-    range_slack: PositiveFloat = 1.5e-3
-    """How far a true input may lie outside its range, in units of the input, because the searched space is not known
-    exactly; twice the largest measured."""
+    """Distance from an edge, in standard deviations, beyond which the edge rules a point out."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +47,15 @@ class EdgeFit:
     directions: Float[Tensor, "free free"]
     """Right singular vectors, one per row."""
 
+    @property
+    def reach(self) -> float:
+        """Norm that the distances between the true input and all its edges are assumed not to exceed.
+
+        It is that of the fitted point, and nothing is averaged out: a training that ends early leaves an input off its
+        edges systematically.
+        """
+        return self.noise * math.sqrt(len(self.normals))
+
     @classmethod
     def of(cls, distances: Float[Tensor, " edge"], normals: Float[Tensor, "edge free"]) -> "EdgeFit":
         """Fit to edges with these signed distances from the point."""
@@ -67,34 +68,54 @@ class EdgeFit:
         return cls(normals, max(noise, 1e-15), padded, directions)
 
 
-def largest_error(fit: EdgeFit, within: InputRange, point: Float[Tensor, " free"], rules: EdgeRules) -> float:
-    """Bound the error of the values of a point: how far they can move while edges fit and the input stays in range."""
-    spread = rules.noise_tail * fit.noise / fit.strengths.clamp(min=1e-300)
+def largest_error(
+    fit: EdgeFit, within: InputRange, point: Float[Tensor, " free"], slack: float, rules: EdgeRules
+) -> float:
+    """Bound the error of the values of a point: how far they can move while edges fit and the input stays in range.
+
+    A true input may lie outside the searched space, and so outside its range, by ``slack``.
+    """
+    if slack > rules.precision:
+        return math.inf
+    return slack + _largest_move(fit, within, point, slack, rules.precision - slack)
+
+
+def _largest_move(
+    fit: EdgeFit, within: InputRange, point: Float[Tensor, " free"], slack: float, precision: float
+) -> float:
+    """Bound how far values can move inside the searched space; any bound above the precision will do."""
+    spread = fit.reach / fit.strengths.clamp(min=1e-300)
     axes = within.axes @ fit.directions.T
     bounds = (axes * spread).norm(dim=1)
     values = bounds.argsort(descending=True)
-    doubtful = values[bounds[values] > rules.precision]
+    doubtful = values[bounds[values] > precision]
     if not len(doubtful) or not within.is_finite or 2 * len(doubtful) > within.most_programs:
         return float(bounds[values[0]])
     axes_of, inputs = axes.cpu().numpy(), within.inputs(point[None])[0]
-    slack = rules.range_slack
     room = torch.cat([within.highest - inputs + slack, inputs - within.lowest + slack]).clamp(min=0).cpu().numpy()
     along = (fit.normals @ fit.directions.T).cpu().numpy()
     constraints = np.concatenate([axes_of, -axes_of, along, -along])
-    room = np.concatenate([room, np.full(2 * len(along), rules.edge_tail * fit.noise)])
+    room = np.concatenate([room, np.full(2 * len(along), fit.reach)])
     limits = np.stack([-spread.cpu().numpy(), spread.cpu().numpy()], 1)
-    worst = float(bounds[bounds <= rules.precision].max()) if bool((bounds <= rules.precision).any()) else 0.0
+    worst = float(bounds[bounds <= precision].max()) if bool((bounds <= precision).any()) else 0.0
     for value in doubtful.tolist():
         for sign in (1.0, -1.0):
             found = linprog(-sign * axes_of[value], constraints, room, bounds=limits, method="highs")
             worst = max(worst, float(-found.fun) if found.status == 0 else math.inf)
-            if worst > rules.precision:
+            if worst > precision:
                 return worst
     return worst
 
 
 def log_p_line(
-    fit: EdgeFit, within: InputRange, points: Points, number: int, total: int, chance: float, rules: EdgeRules
+    fit: EdgeFit,
+    within: InputRange,
+    points: Points,
+    number: int,
+    total: int,
+    chance: float,
+    slack: float,
+    rules: EdgeRules,
 ) -> float:
     """Bound the log probability that chance makes edges resist along the direction where fewest do.
 
@@ -104,7 +125,7 @@ def log_p_line(
     others = torch.cat([points[:number], points[number + 1 :]]) - point
     directions = torch.cat([fit.directions, others / others.norm(dim=1, keepdim=True).clamp(min=1e-300)])
     directions = _sparsest(fit, directions)
-    reach = _reach(within, point, directions, rules.range_slack)
+    reach = _reach(within, point, directions, slack)
     resisting = ((fit.normals @ directions.T).abs() * reach > rules.noise_tail * fit.noise).sum(0)
     moves = (within.axes @ directions.T).abs().amax(0) * reach
     resisting = resisting[moves > rules.precision]
