@@ -79,12 +79,14 @@ def measure(setting: dict[str, Any]) -> dict[str, Any]:
     nearest = torch.cdist(images.to(pixels), pixels, p=float("inf")) if met else torch.ones(len(images), 1)
     errors = nearest.amin(0)[:met]
     certified = found.certified[:met]
+    bounds = torch.tensor(found.diagnostics["largest_errors"])
     return setting | {
         "points": met,
         "exact": int((nearest.amin(1) < EXACT).sum()),
         "certified": int(certified.sum()),
         "false": int((certified & (errors >= EXACT)).sum()),
         "largest_certified_error": float(errors[certified].max()) if bool(certified.any()) else None,
+        "largest_error_of_bound": float((errors / bounds)[certified].max()) if bool(certified.any()) else None,
         "wrong_points": int((errors >= EXACT).sum()),
         "control": certify_control(view, found.inputs, seed),
         "doubts_of_wrong_points": Counter(
@@ -108,7 +110,7 @@ def certify_control(view: AttackerView, candidates: torch.Tensor, seed: int) -> 
     order = torch.randperm(len(lengths), generator=torch.Generator().manual_seed(seed))
     shuffled = replace(edges, biases=((edges.biases[0] / lengths)[order] * lengths, *edges.biases[1:]))
     starts = space.project(view.to_model(candidates).flatten(1).double())
-    found = search_and_certify(shuffled, within, starts, 30, 1e-3, RunContext.start(seed=seed))
+    found = search_and_certify(shuffled, within, starts, 30, 1e-3, RunContext.start(seed=seed), span=span)
     return 0 if found is None else int(found[1].is_certified.sum())
 
 

@@ -10,7 +10,14 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from torch import nn
 
 from exhume.clues.clues import clues_of
-from exhume.clues.subspace import CLEAR_GAP, _has_distinct_units, noise_edge, noise_floor, weight_decay_factor
+from exhume.clues.subspace import (
+    CLEAR_GAP,
+    _has_distinct_units,
+    decompose,
+    noise_edge,
+    noise_floor,
+    weight_decay_factor,
+)
 from exhume.core.errors import Refusal
 from exhume.models.mlp import MLP
 from exhume.records import AttackerView
@@ -36,6 +43,21 @@ def test_the_rank_is_the_training_set_size_and_the_space_contains_the_inputs(siz
     inputs = with_constant(view, data.train.inputs)
     outside = inputs - inputs @ subspace.basis @ subspace.basis.T
     assert float((outside.norm(dim=1) / inputs.norm(dim=1)).max()) < 1e-3
+
+
+@pytest.mark.parametrize("noise", [1e-4, 1e-2])
+def test_inputs_lie_outside_the_span_by_what_noise_predicts(noise):
+    layer = clues_of(view_of(draw(size=6))).require_subspace().layer
+    shares = []
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        inputs = with_constant_column(torch.rand(6, 64, generator=generator, dtype=torch.float64))
+        effects = torch.randn(6, 200, generator=generator, dtype=torch.float64)
+        change = inputs.T @ effects + noise * torch.randn(65, 200, generator=generator, dtype=torch.float64)
+        subspace = decompose(change).subspace(6, layer)
+        inside = inputs @ subspace.basis @ subspace.basis.T
+        shares.append((inputs - inside)[:, :64].abs().amax(1) / subspace.largest_errors(inside[:, :64], 1e-3))
+    assert 0.3 < float(torch.stack(shares).max()) < 1
 
 
 @pytest.mark.parametrize(
@@ -250,6 +272,10 @@ def state_view(*, size: int, width: int, seed: int, dtype: torch.dtype) -> Attac
     return AttackerView(
         model=model, final=model.state_dict(), optimiser_state=moments, input_shape=data.input_shape, offset=data.offset
     )
+
+
+def with_constant_column(inputs):
+    return torch.nn.functional.pad(inputs, (0, 1), value=1.0)
 
 
 def adapted_view(rank: int, size: int) -> AttackerView:

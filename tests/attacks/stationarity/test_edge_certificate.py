@@ -35,6 +35,8 @@ from tests.attacks.stationarity.arrangements import (
 )
 from tests.attacks.stationarity.victims import digits
 
+DECAYED = weight_decay_recipe(loss="ce", weight_decay=1e-3, width=250, steps=1500)
+
 
 def certify(edges, within, points, scale=1.0):
     met = MeetingPoints(points=points, counts=count_edges_through(edges, points, scale), scale=scale)
@@ -160,8 +162,7 @@ def test_random_networks_have_no_certificate(seed):
 
 def test_digits_are_certified_from_final_weights_and_the_verdict_says_so():
     data = digits(10)
-    recipe = weight_decay_recipe(loss="ce", weight_decay=1e-3, width=250, steps=1500)
-    view = replace(exhume.train(data, device="cpu", **recipe).view(), initial=None)
+    view = replace(exhume.train(data, device="cpu", **DECAYED).view(), initial=None)
     found = MaxMargin(trials=1, restarts=2, steps=100, prove=True).run(view, device="cpu")
     assert int(found.certified.sum()) >= 4
     assert found.outcome is Outcome.PARTIAL
@@ -178,3 +179,20 @@ def test_digits_are_certified_from_final_weights_and_the_verdict_says_so():
     starts = space.project(view.to_model(found.inputs).flatten(1).double())
     control = search_and_certify(edges, within, starts, 20, 1e-3, RunContext.start(seed=0))
     assert control is None or not bool(control[1].is_certified.any())
+
+
+def test_a_span_that_is_known_too_imprecisely_leaves_no_certificate():
+    view = replace(exhume.train(digits(10), device="cpu", **DECAYED).view(), initial=None)
+    span = clues_of(view).span
+    space = SearchSpace.spanned_by(span, torch.float64)
+    edges, within = Edges.of(view, space), InputRange.of(Box.of(view, torch.float64), space)
+    starts = space.project(view.to_model(digits(10).train.inputs).flatten(1).double())
+    known, unknown = (
+        search_and_certify(
+            edges, within, starts, 20, 1e-3, RunContext.start(), span=replace(span, noise=factor * span.noise)
+        )[1]
+        for factor in (1, 1000)
+    )
+    assert int(known.is_certified.sum()) >= 4
+    assert not bool(unknown.is_certified.any())
+    assert Doubt.NOISE in unknown.doubts

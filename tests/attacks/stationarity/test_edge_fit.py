@@ -32,6 +32,26 @@ def test_fitted_points_err_by_less_than_the_bound(dimension):
     assert 0.1 < max(ratios) < 1
 
 
+@pytest.mark.parametrize("direction", range(3))
+def test_the_bound_holds_for_errors_of_distances_that_do_not_average_out(direction):
+    """A training that ends early leaves an input beside all its edges in the same direction."""
+    normals = unit_normals(40, 3)
+    residuals = 1e-4 * normal_draw(40)
+    residuals = residuals - normals @ torch.linalg.lstsq(normals, residuals[:, None]).solution[:, 0]
+    fit = EdgeFit.of(residuals, normals)
+    bound = largest_error(fit, free_range(3), torch.zeros(3).double(), 0.0, RULES)
+    moved = fit.directions[direction] * float(residuals.norm()) / fit.strengths[direction]
+    assert float((normals @ moved).norm()) == pytest.approx(float(residuals.norm()))
+    assert float(moved.abs().max()) < bound
+
+
+def test_what_lies_outside_the_searched_space_adds_to_the_bound():
+    fit = EdgeFit.of(1e-5 * normal_draw(40), unit_normals(40, 3))
+    bounds = [largest_error(fit, free_range(3), torch.zeros(3).double(), slack, RULES) for slack in (0.0, 0.01, 0.03)]
+    assert bounds[1] == pytest.approx(bounds[0] + 0.01)
+    assert bounds[2] == torch.inf, "beyond the precision"
+
+
 def test_more_noise_and_fewer_edges_give_a_larger_bound():
     normals, distances = unit_normals(40, 3), 1e-4 * normal_draw(40)
 
