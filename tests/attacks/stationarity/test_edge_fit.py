@@ -1,9 +1,11 @@
 """What edges determine: errors of fitted points against a slow twin, and lines along which a point could slide."""
 
+import numpy as np
 import pytest
 import torch
+from scipy.optimize import linprog, minimize
 
-from exhume.attacks.stationarity.edge_fit import EdgeFit, EdgeRules, largest_error, log_p_line
+from exhume.attacks.stationarity.edge_fit import EdgeFit, EdgeRules, _bound_by_duality, largest_error, log_p_line
 from tests.attacks.stationarity.arrangements import free_range, normal_draw
 
 RULES = EdgeRules()
@@ -84,3 +86,20 @@ def test_edges_that_resist_in_all_directions_rule_out_lines():
     one = log_p(torch.cat([along, unit_normals(1, 3)]))
     assert many < -20
     assert one > -5
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("is_loose", [True, False])
+def test_the_bound_by_duality_is_the_largest_move(seed, is_loose):
+    """Beside its slow twin: a linear program where coordinates are bounded one by one, and a cone program otherwise."""
+    constraints = normal_draw(12, 4, seed=seed).numpy()
+    room = 0.05 + 0.5 * normal_draw(12, seed=seed + 9).abs().numpy()
+    loose = np.full(4, is_loose)
+    bound = _bound_by_duality(constraints[0], constraints, room, loose, 0)
+    if is_loose:
+        found = linprog(-constraints[0], constraints, room, bounds=[(-1, 1)] * 4)
+    else:
+        inside = {"type": "ineq", "fun": lambda z: 1 - z @ z}, {"type": "ineq", "fun": lambda z: room - constraints @ z}
+        found = minimize(lambda z: -constraints[0] @ z, np.zeros(4), constraints=inside, method="SLSQP")
+    assert found.success
+    assert -found.fun - 1e-6 <= bound <= -1.02 * found.fun

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from pydantic import PositiveFloat
-from scipy.optimize import linprog
+from scipy.optimize import Bounds, minimize
 from torch import Tensor
 
 from exhume.attacks.stationarity.edges import Points
@@ -83,7 +83,11 @@ def largest_error(
 def _largest_move(
     fit: EdgeFit, within: InputRange, point: Float[Tensor, " free"], slack: float, precision: float
 ) -> float:
-    """Bound how far values can move inside the searched space; any bound above the precision will do."""
+    """Bound how far values can move inside the searched space; any bound above the precision will do.
+
+    The norm of the distances confines the point to an ellipsoid, and the range to a polytope. A value moves no further
+    than any nonnegative weights of the range's constraints show (Lagrange duality), so no solver has to be trusted.
+    """
     spread = fit.reach / fit.strengths.clamp(min=1e-300)
     axes = within.axes @ fit.directions.T
     bounds = (axes * spread).norm(dim=1)
@@ -91,20 +95,48 @@ def _largest_move(
     doubtful = values[bounds[values] > precision]
     if not len(doubtful) or not within.is_finite or 2 * len(doubtful) > within.most_programs:
         return float(bounds[values[0]])
-    axes_of, inputs = axes.cpu().numpy(), within.inputs(point[None])[0]
-    room = torch.cat([within.highest - inputs + slack, inputs - within.lowest + slack]).clamp(min=0).cpu().numpy()
-    along = (fit.normals @ fit.directions.T).cpu().numpy()
-    constraints = np.concatenate([axes_of, -axes_of, along, -along])
-    room = np.concatenate([room, np.full(2 * len(along), fit.reach)])
-    limits = np.stack([-spread.cpu().numpy(), spread.cpu().numpy()], 1)
+    inputs = within.inputs(point[None])[0]
+    up, down = ((room + slack).clamp(min=0) for room in (within.highest - inputs, inputs - within.lowest))
+    # Directions that no edge fixes are left to the range.
+    farthest = torch.linalg.pinv(axes).abs() @ torch.maximum(up, down)
+    loose = (spread > farthest).cpu().numpy()
+    scaled = (axes * torch.minimum(spread, farthest)).cpu().numpy()
+    constraints, room = np.concatenate([scaled, -scaled]), torch.cat([up, down]).cpu().numpy()
     worst = float(bounds[bounds <= precision].max()) if bool((bounds <= precision).any()) else 0.0
     for value in doubtful.tolist():
-        for sign in (1.0, -1.0):
-            found = linprog(-sign * axes_of[value], constraints, room, bounds=limits, method="highs")
-            worst = max(worst, float(-found.fun) if found.status == 0 else math.inf)
+        for row in (value, value + len(axes)):
+            worst = max(worst, _bound_by_duality(constraints[row], constraints, room, loose, row))
             if worst > precision:
                 return worst
     return worst
+
+
+def _bound_by_duality(
+    move: Float[np.ndarray, " free"],
+    constraints: Float[np.ndarray, "constraint free"],
+    room: Float[np.ndarray, " constraint"],
+    loose: Bool[np.ndarray, " free"],
+    own: int,
+) -> float:
+    """Return an upper bound of ``move · z`` over all ``z`` that fulfil the constraints.
+
+    Args:
+        move: the direction.
+        constraints: rows ``c`` of ``c · z ≤ room``.
+        room: see ``constraints``.
+        loose: coordinates that are at most 1 each; the others have at most norm 1 together.
+        own: the constraint that is ``move`` itself.
+    """
+
+    def dual(weights: Float[np.ndarray, " constraint"]) -> tuple[float, Float[np.ndarray, " constraint"]]:
+        left = move - weights @ constraints
+        size = float(np.linalg.norm(left[~loose]))
+        slope = np.where(loose, np.sign(left), left / max(size, 1e-300))
+        return float(weights @ room + size + np.abs(left[loose]).sum()), room - constraints @ slope
+
+    none = np.zeros(len(room))
+    found = minimize(dual, none, jac=True, method="L-BFGS-B", bounds=Bounds(0.0, np.inf), options={"maxiter": 100})
+    return min(float(room[own]), dual(none)[0], dual(np.maximum(found.x, 0))[0])
 
 
 def log_p_line(
