@@ -80,6 +80,7 @@ def measure(setting: dict[str, Any]) -> dict[str, Any]:
     errors = nearest.amin(0)[:met]
     certified = found.certified[:met]
     bounds = torch.tensor(found.diagnostics["largest_errors"])
+    judged = list(zip(found.diagnostics["doubts"], (errors >= EXACT).tolist(), strict=False))
     return setting | {
         "points": met,
         "exact": int((nearest.amin(1) < EXACT).sum()),
@@ -89,9 +90,8 @@ def measure(setting: dict[str, Any]) -> dict[str, Any]:
         "largest_error_of_bound": float((errors / bounds)[certified].max()) if bool(certified.any()) else None,
         "wrong_points": int((errors >= EXACT).sum()),
         "control": certify_control(view, found.inputs, seed),
-        "doubts_of_wrong_points": Counter(
-            doubt for doubt, error in zip(found.diagnostics["doubts"], errors.tolist(), strict=False) if error >= EXACT
-        ),
+        "doubts_of_wrong_points": Counter(doubt for doubt, is_wrong in judged if is_wrong),
+        "doubts_of_true_points": Counter(doubt for doubt, is_wrong in judged if not is_wrong),
         "seconds": time.perf_counter() - started,
     }
 

@@ -13,6 +13,15 @@ def first_layer_edges(normals, offsets):
     return Edges((normals,), (offsets,), (torch.ones(len(normals), dtype=torch.bool),))
 
 
+def alternate(one, other):
+    """Return the edges of one layer that are alternately those of one arrangement and of another."""
+    normals, offsets = (
+        torch.stack([getattr(edges, name)[0] for edges in (one, other)], 1).flatten(0, 1)
+        for name in ("weights", "biases")
+    )
+    return first_layer_edges(normals, offsets)
+
+
 def in_two_layers(edges):
     """Return the edges of one layer as those of two: every other one belongs to units of a second layer.
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.optimize import linprog, minimize
 
-from exhume.attacks.stationarity.edge_fit import EdgeFit, EdgeRules, _bound_by_duality, largest_error, log_p_line
+from exhume.attacks.stationarity.edge_fit import EdgeFit, EdgeRules, _bound_by_duality, fewest_resisting, largest_error
 from tests.attacks.stationarity.arrangements import free_range, normal_draw
 
 RULES = EdgeRules()
@@ -29,7 +29,7 @@ def test_fitted_points_err_by_less_than_the_bound(dimension):
         distances = noise * normal_draw(40, seed=seed + 1)
         moved = refit(normals, distances)
         fit = EdgeFit.of(distances + normals @ moved, normals)
-        bound = largest_error(fit, free_range(dimension), moved, 0.0, RULES)
+        bound = largest_error(fit, free_range(dimension), moved, 0.0, RULES.precision)
         ratios.append(float(moved.abs().max()) / bound)
     assert 0.1 < max(ratios) < 1
 
@@ -41,7 +41,7 @@ def test_the_bound_holds_for_errors_of_distances_that_do_not_average_out(directi
     residuals = 1e-4 * normal_draw(40)
     residuals = residuals - normals @ torch.linalg.lstsq(normals, residuals[:, None]).solution[:, 0]
     fit = EdgeFit.of(residuals, normals)
-    bound = largest_error(fit, free_range(3), torch.zeros(3).double(), 0.0, RULES)
+    bound = largest_error(fit, free_range(3), torch.zeros(3).double(), 0.0, RULES.precision)
     moved = fit.directions[direction] * float(residuals.norm()) / fit.strengths[direction]
     assert float((normals @ moved).norm()) == pytest.approx(float(residuals.norm()))
     assert float(moved.abs().max()) < bound
@@ -49,7 +49,10 @@ def test_the_bound_holds_for_errors_of_distances_that_do_not_average_out(directi
 
 def test_what_lies_outside_the_searched_space_adds_to_the_bound():
     fit = EdgeFit.of(1e-5 * normal_draw(40), unit_normals(40, 3))
-    bounds = [largest_error(fit, free_range(3), torch.zeros(3).double(), slack, RULES) for slack in (0.0, 0.01, 0.03)]
+    bounds = [
+        largest_error(fit, free_range(3), torch.zeros(3).double(), slack, RULES.precision)
+        for slack in (0.0, 0.01, 0.03)
+    ]
     assert bounds[1] == pytest.approx(bounds[0] + 0.01)
     assert bounds[2] == torch.inf, "beyond the precision"
 
@@ -59,7 +62,11 @@ def test_more_noise_and_fewer_edges_give_a_larger_bound():
 
     def bound(scale, count):
         return largest_error(
-            EdgeFit.of(scale * distances[:count], normals[:count]), free_range(3), torch.zeros(3).double(), 0.0, RULES
+            EdgeFit.of(scale * distances[:count], normals[:count]),
+            free_range(3),
+            torch.zeros(3).double(),
+            0.0,
+            RULES.precision,
         )
 
     assert bound(1.0, 40) < bound(3.0, 40)
@@ -69,23 +76,24 @@ def test_more_noise_and_fewer_edges_give_a_larger_bound():
 def test_a_direction_that_no_edge_fixes_is_bounded_by_the_range_alone():
     normals = torch.cat([unit_normals(20, 2), torch.zeros(20, 1).double()], dim=1)
     fit = EdgeFit.of(1e-6 * normal_draw(20), normals)
-    assert largest_error(fit, free_range(3), torch.zeros(3).double(), 0.0, RULES) > 1
-    inside = largest_error(fit, free_range(3, 0.005), torch.zeros(3).double(), 0.0, RULES)
+    assert largest_error(fit, free_range(3), torch.zeros(3).double(), 0.0, RULES.precision) > 1
+    inside = largest_error(fit, free_range(3, 0.005), torch.zeros(3).double(), 0.0, RULES.precision)
     assert inside <= 0.005 + 1e-9
 
 
 def test_edges_that_resist_in_all_directions_rule_out_lines():
-    points, chance = torch.zeros(1, 3).double(), 1e-3
+    points = torch.zeros(1, 3).double()
 
-    def log_p(normals):
+    def resisting(normals):
         fit = EdgeFit.of(1e-6 * normal_draw(len(normals)), normals)
-        return log_p_line(fit, free_range(3, 1.0), points, 0, 200, chance, 0.0, RULES)
+        return fewest_resisting(fit, free_range(3, 1.0), points, 0, 0.0, RULES)
 
-    many = log_p(unit_normals(30, 3))
+    assert resisting(unit_normals(30, 3)) > 20
     along = torch.cat([unit_normals(29, 2), torch.zeros(29, 1).double()], dim=1)  # all but one edge hold this line
-    one = log_p(torch.cat([along, unit_normals(1, 3)]))
-    assert many < -20
-    assert one > -5
+    assert resisting(torch.cat([along, unit_normals(1, 3)])) <= 1
+    # A range in which nothing moves by more than the precision needs no edges.
+    fit = EdgeFit.of(1e-6 * normal_draw(29), along)
+    assert fewest_resisting(fit, free_range(3, 0.001), points, 0, 0.0, RULES) == 29
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -95,7 +103,7 @@ def test_the_bound_by_duality_is_the_largest_move(seed, is_loose):
     constraints = normal_draw(12, 4, seed=seed).numpy()
     room = 0.05 + 0.5 * normal_draw(12, seed=seed + 9).abs().numpy()
     loose = np.full(4, is_loose)
-    bound = _bound_by_duality(constraints[0], constraints, room, loose, 0)
+    bound = _bound_by_duality(constraints[0], constraints, room, loose, 0, 0.0)
     if is_loose:
         found = linprog(-constraints[0], constraints, room, bounds=[(-1, 1)] * 4)
     else:

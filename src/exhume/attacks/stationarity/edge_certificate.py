@@ -7,27 +7,29 @@ smaller space, and all their edges meet where the layer's inputs are orthogonal 
 and if the rows of a whole layer have a low rank, all its edges meet wherever a few functions vanish. At a training
 input the edges of *all* layers meet, and no structure of one layer puts a point on the edges of another.
 
-So the first layer and the layers above it are two witnesses. Half of the units above the first layer are *held out*:
-the search for meeting points does not see their edges. If the search or the first layer's structure made a point, these
-edges owe nothing to it: they pass it at distances of a density that is measured around the point, and the number of
-those within a width is binomial. Nothing has to be added for the search. If the structure of the upper layers made the
-point, either it leaves some direction free, along which too few of their edges resist; or it determines the point, and
-then the first layer's edges owe nothing to it, and the number of those that pass is binomial as well. Each bound is
-multiplied by the number of points, of widths and of halves. A network with one hidden layer has no certificate.
+So the first layer and the layers above it are two witnesses. The search for points to prove sees the edges of the first
+layer alone. If this search or the first layer's structure made a point, the edges above owe nothing to it: they pass it
+at distances of a density that is measured around the point, and the number of those within a width is binomial. Nothing
+has to be added for the search. If the structure of the upper layers made the point, either it leaves some direction
+free, along which too few of their edges resist; or it determines the point, and then the first layer's edges owe
+nothing to it, and the number of those that pass is binomial as well. The largest of these bounds is corrected for
+the number of points. A network with one hidden layer has no certificate, and neither has a point that the edges of the
+first layer alone do not lead to: a second search, which sees all edges, adds such points.
 """
 
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from exhume.attacks.stationarity.edge_fit import EdgeFit, EdgeRules, largest_error, log_p_line
+from exhume.attacks.stationarity.edge_fit import EdgeFit, EdgeRules, fewest_resisting, largest_error
 from exhume.attacks.stationarity.edges import FAR, Edges, Points
 from exhume.attacks.stationarity.meeting_points import (
     BEYOND_FORCED,
@@ -51,6 +53,7 @@ class Doubt(StrEnum):
     SEARCH = "it was found by the search, and too few edges meet there"
     CHANCE = "chance may explain why its edges meet"
     ONE_LAYER = "the edges of a single layer meet there, as they do at points that are no inputs"
+    ALL_NEEDED = "the edges of the first layer alone do not lead there, so those above it are no witness"
     LINE = "a line of points lies on most of its edges"
     NOISE = "its edges and the range of inputs leave it too imprecise"
     RANGE = "it lies outside the range of inputs"
@@ -71,6 +74,12 @@ class EdgeCertificate:
     def is_certified(self) -> Bool[Tensor, " point"]:
         """Which points are proven to be training inputs."""
         return torch.tensor([not doubt for doubt in self.doubts], dtype=torch.bool)
+
+    @classmethod
+    def of_unproven(cls, count: int) -> "EdgeCertificate":
+        """Return the certificate of points that a search among the edges of all layers found."""
+        ones = torch.ones(count, dtype=torch.float64)
+        return cls(doubts=[Doubt.ALL_NEEDED] * count, log_p=0 * ones, errors=math.inf * ones)
 
     @classmethod
     def join(cls, parts: "Sequence[EdgeCertificate]") -> "EdgeCertificate":
@@ -104,27 +113,20 @@ def search_and_certify(
         starts: approximate inputs.
         most: largest number of points per search.
         error_rate: the probability, over the whole run, of certifying anything that was not trained on.
-        context: its generator draws starting points and the halves of the units above the first layer.
+        context: its generator draws starting points.
         rules: the tuned numbers; None: their defaults.
         span: the span of the inputs that is searched, with its noise; None: the searched space is exact.
     """
-    rules = rules or EdgeRules()
     edges = edges.with_slopes_at(starts)
-    halves = [half for half in edges.upper_layers().divide(context.generator) if half.count]
-    parts = []
-    for number, held_out in enumerate(halves or [edges.upper_layers()], 1):
-        stage = f"edges, part {number} of {max(1, len(halves))}"
-        searched = edges.without(held_out)
-        met = find_meeting_points(searched, within, starts, most, context, stage=stage, least=BEYOND_FORCED_IN_SEARCH)
-        if len(met.points):
-            rate = error_rate / max(1, len(halves))
-            parts.append(certify_meeting_points(edges, held_out, within, met, rate, rules, span))
-    return _join([part for part in parts if len(part[0].points)])
+    first, least = edges.first_layer(), BEYOND_FORCED_IN_SEARCH
+    met = find_meeting_points(first, within, starts, most, context, stage="edges of the first layer", least=least)
+    proven = certify_meeting_points(edges, within, met, error_rate, rules or EdgeRules(), span)
+    others = find_meeting_points(edges, within, starts, most, context, stage="edges of all layers")
+    return _join([part for part in (proven, (others, EdgeCertificate.of_unproven(len(others.points)))) if len(part[0])])
 
 
 def certify_meeting_points(
     edges: Edges,
-    held_out: Edges,
     within: InputRange,
     met: MeetingPoints,
     error_rate: float,
@@ -134,10 +136,9 @@ def certify_meeting_points(
     """Decide which meeting points are proven.
 
     Args:
-        edges: all edges.
-        held_out: those above the first layer that the search for the points did not see.
+        edges: the edges of all layers.
         within: the range of inputs.
-        met: the points.
+        met: the points, found without the edges above the first layer.
         error_rate: the probability of certifying any point that was not trained on.
         rules: the tuned numbers.
         span: the span of the inputs that is searched, with its noise; None: the searched space is exact.
@@ -145,54 +146,86 @@ def certify_meeting_points(
     Returns:
         The points that lie on enough of all edges, fitted to all of them, and what is proven about each.
     """
-    limit = math.log(error_rate)
     fitted = met.fitted_to(edges, within)
-    first, upper = edges.first_layer(), edges.upper_layers()
-    log_tests = math.log(max(1, len(met.points)) * len(rules.widths))
-    slacks = torch.zeros(len(met.points))
+    slacks = torch.zeros(len(met))
     if span is not None:
-        slacks = span.largest_errors(within.inputs(fitted.points), error_rate / max(1, len(met.points)))
+        slacks = span.largest_errors(within.inputs(fitted.points), error_rate / max(1, len(met)))
+    evidence = [
+        _weigh(edges, within, met, fitted.points, number, float(slacks[number]), rules) for number in range(len(met))
+    ]
+    log_p = adjust_for_many([max(one) for one in evidence])
 
-    def judge(number: int) -> _Judgement:
-        found, point = met.points[number], fitted.points[number]
-        of_first, of_upper, of_held_out = (
-            _local(of, at)[0].abs() / met.scale for of, at in ((first, point), (upper, point), (held_out, found))
-        )
-        chances = {width: chance_of_edge(of_upper, width, rules) for width in rules.widths}
-        witnesses = (
-            min(log_p_hits(of_first, width, chance_of_edge(of_first, width, rules)) for width in rules.widths),
-            min(log_p_hits(of_held_out, width, chance) for width, chance in chances.items()),
-        )
-        log_p = min(0.0, max(witnesses) + log_tests)
-        if log_p >= limit:
-            return _Judgement(Doubt.ONE_LAYER if min(witnesses) + log_tests < limit else Doubt.CHANCE, log_p)
+    def judge(number: int) -> tuple[Doubt, float]:
+        point, own = fitted.points[number], evidence[number]
+        if log_p[number] >= math.log(error_rate):
+            limit = math.log(error_rate / len(met))
+            if max(own.first, own.upper) < limit:
+                return Doubt.LINE, math.inf
+            return (Doubt.ONE_LAYER if min(own.first, own.upper) < limit else Doubt.CHANCE), math.inf
         if float(within.violation(point[None]).abs().amax()) > rules.precision:
-            return _Judgement(Doubt.RANGE, log_p)
-        best, slack = _Judgement(Doubt.LINE, log_p), float(slacks[number])
-        for width, chance in chances.items():
-            fit = _fit(upper, point, width * met.scale)
-            if log_p_line(fit, within, fitted.points, number, len(of_upper), chance, slack, rules) < limit:
-                error = largest_error(_fit(edges, point, width * met.scale), within, point, slack, rules)
-                best = _Judgement(Doubt.NOISE, log_p, min(error, best.error))
-        return replace(best, doubt=Doubt.NONE) if best.error <= rules.precision else best
+            return Doubt.RANGE, math.inf
+        error = largest_error(
+            _fit(edges, point, rules.width * met.scale), within, point, float(slacks[number]), rules.precision
+        )
+        return (Doubt.NONE if error <= rules.precision else Doubt.NOISE), error
 
-    best = [judge(number) for number in range(len(met.points))]
+    judged = [judge(number) for number in range(len(met))]
     certificate = EdgeCertificate(
-        doubts=[one.doubt for one in best],
-        log_p=torch.tensor([one.log_p for one in best], dtype=torch.float64),
-        errors=torch.tensor([one.error for one in best], dtype=torch.float64),
+        doubts=[doubt for doubt, _ in judged],
+        log_p=torch.tensor(log_p, dtype=torch.float64),
+        errors=torch.tensor([error for _, error in judged], dtype=torch.float64),
     )
     enough = (fitted.counts >= BEYOND_FORCED * edges.dimension).nonzero()[:, 0]
     return fitted.take(enough), certificate.take(enough)
 
 
-@dataclass(frozen=True)
-class _Judgement:
-    """What the edges around a point show."""
+class _Evidence(NamedTuple):
+    """Log of a bound on the probability of what is seen around a point, by what may have made the point."""
 
-    doubt: Doubt
-    log_p: float
-    error: float = math.inf
+    first: float
+    """The structure of the upper layers: how many edges of the first layer pass."""
+    upper: float
+    """The search, or the structure of the first layer: how many edges above it pass."""
+    line: float
+    """A line on which the edges of the upper layers meet: how many of them resist along any direction."""
+
+
+def _weigh(
+    edges: Edges, within: InputRange, met: MeetingPoints, fitted: Points, number: int, slack: float, rules: EdgeRules
+) -> _Evidence:
+    """Weigh the evidence that a point is a training input; see :func:`certify_meeting_points`.
+
+    How dense edges are is measured around the point that is fitted to all of them. Those above the first layer are
+    counted at the point as it was found, without them.
+    """
+    found, upper = met.points[number], edges.upper_layers()
+    of_first, of_upper, unseen = (
+        _local(of, at)[0].abs() / met.scale
+        for of, at in ((edges.first_layer(), fitted[number]), (upper, fitted[number]), (upper, found))
+    )
+    chance = chance_of_edge(of_upper, rules)
+    resisting = fewest_resisting(_fit(upper, found, rules.width * met.scale), within, met.points, number, slack, rules)
+    lines = edges.dimension * (edges.dimension + 1) // 2  # one per pair of inputs
+    return _Evidence(
+        log_p_hits(int((of_first < rules.width).sum()), len(of_first), chance_of_edge(of_first, rules)),
+        log_p_hits(int((unseen < rules.width).sum()), len(unseen), chance),
+        log_p_hits(resisting, len(unseen), chance) + math.log(lines),
+    )
+
+
+def adjust_for_many(log_p: Sequence[float]) -> list[float]:
+    """Adjust log p-values for their number, so that they bound the probability of any false one (Holm 1979).
+
+    >>> adjust_for_many([math.log(0.2), math.log(0.01), math.log(0.03)]) == [
+    ...     math.log(0.2), math.log(0.01) + math.log(3), math.log(0.03) + math.log(2)
+    ... ]
+    True
+    """
+    order = np.argsort(log_p, kind="stable")
+    steps = np.asarray(log_p, dtype=float)[order] + np.log(np.arange(len(order), 0, -1))
+    adjusted = np.empty(len(order))
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 0.0)
+    return [float(one) for one in adjusted]
 
 
 def _join(
@@ -221,22 +254,19 @@ def _fit(edges: Edges, point: Float[Tensor, " free"], width: float) -> EdgeFit:
     return EdgeFit.of(distances[passing], normals[passing])
 
 
-def chance_of_edge(sizes: Float[Tensor, " edge"], width: float, rules: EdgeRules) -> float:
-    """Return the chance that an edge which owes nothing to a point passes it within a width.
+def chance_of_edge(sizes: Float[Tensor, " edge"], rules: EdgeRules) -> float:
+    """Return the chance that an edge which owes nothing to a point passes it.
 
     It is measured by the edges beyond the width. Distances are in units of the median distance.
     """
-    ends = (width, rules.band * width, rules.band**2 * width)
+    ends = (rules.width, rules.band * rules.width, rules.band**2 * rules.width)
     near, far = (int(((sizes >= low) & (sizes < high)).sum()) for low, high in itertools.pairwise(ends))
     return min(expect_within(near, far, rules.band) / max(1, len(sizes)), 1 - 1e-9)
 
 
-def log_p_hits(sizes: Float[Tensor, " edge"], width: float, chance: float) -> float:
-    """Bound the log probability that chance brings so many edges within a width of a given point."""
-    if not len(sizes):
-        return 0.0
-    hits = np.array([float((sizes < width).sum())])
-    return float(bound_log_tail(hits, len(sizes), np.array([chance]))[0])
+def log_p_hits(hits: int, edges: int, chance: float) -> float:
+    """Bound the log probability that chance brings so many of these edges to a given point."""
+    return float(bound_log_tail(np.array([float(hits)]), edges, np.array([chance]))[0]) if edges else 0.0
 
 
 def expect_within(near: int, far: int, band: float) -> float:

@@ -7,12 +7,11 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from pydantic import PositiveFloat
-from scipy.optimize import Bounds, minimize
+from scipy.optimize import Bounds, OptimizeResult, minimize
 from torch import Tensor
 
 from exhume.attacks.stationarity.edges import Points
 from exhume.attacks.stationarity.meeting_points import InputRange
-from exhume.core.chance import bound_log_tail
 from exhume.core.settings import settings
 
 UNBOUNDED = 1e3
@@ -23,12 +22,12 @@ UNBOUNDED = 1e3
 class EdgeRules:
     """What counts as a meeting of edges, and as determined."""
 
-    widths: tuple[PositiveFloat, ...] = (1e-4, 3e-4, 1e-3, 3e-3)
-    """Distances up to which a point lies on an edge, in units of the median distance; the probability is multiplied by
-    their number. Trainings of finite length leave inputs that far from edges."""
+    width: PositiveFloat = 2e-3
+    """Distance up to which a point lies on an edge, in units of the median distance. Trainings of some thousand
+    steps leave inputs about that far from their edges."""
     band: PositiveFloat = 10.0
-    """Ratio of the distances between which edges are counted to estimate how many chance brings within a width: from
-    one width to this multiple, and from there to its square."""
+    """Ratio of the distances between which edges are counted to estimate how many chance brings within the width: from
+    the width to this multiple, and from there to its square."""
     precision: PositiveFloat = 0.02
     """Largest error of a value, in units of the input; about five grey levels of 256."""
     noise_tail: PositiveFloat = 3.0
@@ -69,21 +68,20 @@ class EdgeFit:
 
 
 def largest_error(
-    fit: EdgeFit, within: InputRange, point: Float[Tensor, " free"], slack: float, rules: EdgeRules
+    fit: EdgeFit, within: InputRange, point: Float[Tensor, " free"], slack: float, precision: float
 ) -> float:
     """Bound the error of the values of a point: how far they can move while edges fit and the input stays in range.
 
-    A true input may lie outside the searched space, and so outside its range, by ``slack``.
+    A true input may lie outside the searched space, and so outside its range, by ``slack``. Beyond the precision any
+    bound will do.
     """
-    if slack > rules.precision:
-        return math.inf
-    return slack + _largest_move(fit, within, point, slack, rules.precision - slack)
+    return math.inf if slack > precision else slack + _largest_move(fit, within, point, slack, precision - slack)
 
 
 def _largest_move(
     fit: EdgeFit, within: InputRange, point: Float[Tensor, " free"], slack: float, precision: float
 ) -> float:
-    """Bound how far values can move inside the searched space; any bound above the precision will do.
+    """Bound how far values can move inside the searched space.
 
     The norm of the distances confines the point to an ellipsoid, and the range to a polytope. A value moves no further
     than any nonnegative weights of the range's constraints show (Lagrange duality), so no solver has to be trusted.
@@ -105,7 +103,7 @@ def _largest_move(
     worst = float(bounds[bounds <= precision].max()) if bool((bounds <= precision).any()) else 0.0
     for value in doubtful.tolist():
         for row in (value, value + len(axes)):
-            worst = max(worst, _bound_by_duality(constraints[row], constraints, room, loose, row))
+            worst = max(worst, _bound_by_duality(constraints[row], constraints, room, loose, row, precision))
             if worst > precision:
                 return worst
     return worst
@@ -117,8 +115,9 @@ def _bound_by_duality(
     room: Float[np.ndarray, " constraint"],
     loose: Bool[np.ndarray, " free"],
     own: int,
+    enough: float,
 ) -> float:
-    """Return an upper bound of ``move · z`` over all ``z`` that fulfil the constraints.
+    """Return an upper bound of ``move · z`` over all ``z`` that fulfil the constraints, no smaller than is enough.
 
     Args:
         move: the direction.
@@ -126,6 +125,7 @@ def _bound_by_duality(
         room: see ``constraints``.
         loose: coordinates that are at most 1 each; the others have at most norm 1 together.
         own: the constraint that is ``move`` itself.
+        enough: a bound at which to stop.
     """
 
     def dual(weights: Float[np.ndarray, " constraint"]) -> tuple[float, Float[np.ndarray, " constraint"]]:
@@ -134,24 +134,24 @@ def _bound_by_duality(
         slope = np.where(loose, np.sign(left), left / max(size, 1e-300))
         return float(weights @ room + size + np.abs(left[loose]).sum()), room - constraints @ slope
 
-    none = np.zeros(len(room))
-    found = minimize(dual, none, jac=True, method="L-BFGS-B", bounds=Bounds(0.0, np.inf), options={"maxiter": 100})
+    def stop_early(intermediate_result: OptimizeResult) -> None:
+        if intermediate_result.fun <= enough:
+            raise StopIteration
+
+    none, above = np.zeros(len(room)), Bounds(0.0, np.inf)
+    found = minimize(
+        dual, none, jac=True, method="L-BFGS-B", bounds=above, callback=stop_early, options={"maxiter": 100}
+    )
     return min(float(room[own]), dual(none)[0], dual(np.maximum(found.x, 0))[0])
 
 
-def log_p_line(
-    fit: EdgeFit,
-    within: InputRange,
-    points: Points,
-    number: int,
-    total: int,
-    chance: float,
-    slack: float,
-    rules: EdgeRules,
-) -> float:
-    """Bound the log probability that chance makes edges resist along the direction where fewest do.
+def fewest_resisting(
+    fit: EdgeFit, within: InputRange, points: Points, number: int, slack: float, rules: EdgeRules
+) -> int:
+    """Return how many edges resist along the direction where fewest do: beyond their noise when the input moves.
 
-    One edge that cuts a line can always be chosen, among ``total``, and inputs have one line per pair.
+    Directions towards the other points are tried too. A direction counts in which the range lets the input move by more
+    than the precision; where there is none, all edges resist.
     """
     point = points[number]
     others = torch.cat([points[:number], points[number + 1 :]]) - point
@@ -161,12 +161,7 @@ def log_p_line(
     resisting = ((fit.normals @ directions.T).abs() * reach > rules.noise_tail * fit.noise).sum(0)
     moves = (within.axes @ directions.T).abs().amax(0) * reach
     resisting = resisting[moves > rules.precision]
-    if not len(resisting):
-        return -math.inf
-    beyond = np.array([float(max(int(resisting.min()) - 1, 0))])
-    dimension = fit.normals.shape[1]
-    lines = math.log(dimension * (dimension + 1) / 2) + math.log(total)
-    return float(bound_log_tail(beyond, total, np.array([chance]))[0]) + lines
+    return int(resisting.min()) if len(resisting) else len(fit.normals)
 
 
 def _sparsest(fit: EdgeFit, directions: Float[Tensor, "direction free"]) -> Float[Tensor, "more free"]:

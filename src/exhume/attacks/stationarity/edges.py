@@ -127,18 +127,6 @@ class Edges:
         """Return the same edges without those of the first layer, which still decides where the others are."""
         return replace(self, is_counted=(torch.zeros_like(self.is_counted[0]), *self.is_counted[1:]))
 
-    def divide(self, generator: torch.Generator) -> "tuple[Edges, Edges]":
-        """Divide the edges at random into two halves."""
-        sides = [(torch.rand(len(one), generator=generator) < 0.5).to(one.device) for one in self.is_counted]
-        first = tuple(one & side for one, side in zip(self.is_counted, sides, strict=True))
-        half = replace(self, is_counted=first)
-        return half, self.without(half)
-
-    def without(self, others: "Edges") -> "Edges":
-        """Return these edges less some of them."""
-        pairs = zip(self.is_counted, others.is_counted, strict=True)
-        return replace(self, is_counted=tuple(one & ~other for one, other in pairs))
-
     def around(self, points: Points) -> LocalEdges:
         """Return the edges around each point."""
         distances, normals = [], []

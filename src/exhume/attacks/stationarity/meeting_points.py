@@ -137,6 +137,9 @@ class MeetingPoints:
     scale: float
     """The median distance of edges from the starting points, the unit of tolerances."""
 
+    def __len__(self) -> int:
+        return len(self.points)
+
     @classmethod
     def join(cls, parts: "Sequence[MeetingPoints]") -> "MeetingPoints":
         """Return the points of all parts."""
