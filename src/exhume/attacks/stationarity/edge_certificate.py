@@ -33,6 +33,7 @@ from exhume.attacks.stationarity.edge_fit import EdgeFit, EdgeRules, fewest_resi
 from exhume.attacks.stationarity.edges import FAR, Edges, Points
 from exhume.attacks.stationarity.meeting_points import (
     BEYOND_FORCED,
+    SAME_POINT,
     InputRange,
     MeetingPoints,
     find_meeting_points,
@@ -236,7 +237,7 @@ def _join(
         return None
     met, certificate = MeetingPoints.join([met for met, _ in parts]), EdgeCertificate.join([own for _, own in parts])
     score = met.counts.double().cpu() + certificate.is_certified.double() * (1 + float(met.counts.amax()))
-    kept = keep_distinct(score.argsort(descending=True, stable=True), met.points, met.scale)
+    kept = keep_distinct(score.argsort(descending=True, stable=True), met.points, SAME_POINT * met.scale)
     return met.take(kept), certificate.take(kept)
 
 

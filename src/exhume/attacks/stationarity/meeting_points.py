@@ -29,6 +29,11 @@ ON_EDGE = 1e-3
 """Largest distance, in the same unit, of a point from an edge that it lies on."""
 ROUNDS = 60
 """Rounds of re-weighted least squares per starting point."""
+LED_ROUNDS = 30
+"""Rounds of these, the first ones, that see the first layer alone. Far from a meeting point it leads: upper layers are
+linear in small regions only, and cost more."""
+SAME_COURSE = 0.1
+"""Points nearer to each other than this fraction of the reach, after the first layer has led them, go on as one."""
 DAMPING = 0.03
 """Initial damping of the least squares; it shrinks with the reach."""
 STEADY = 0.05
@@ -154,9 +159,7 @@ class MeetingPoints:
     def fitted_to(self, edges: Edges, within: InputRange) -> "MeetingPoints":
         """Return the same points, moved to where all of these edges that pass nearby meet."""
         near, last = (ratio * ON_EDGE * self.scale for ratio in (FITTED_WITHIN, 0.1))
-        points = torch.cat(
-            [move_to_meeting_points(edges, within, part, near, last) for part in _split(edges, self.points)]
-        )
+        points = _move_in_parts(edges, within, self.points, near, last, range(ROUNDS))
         return MeetingPoints(points=points, counts=count_edges_through(edges, points, self.scale), scale=self.scale)
 
     def joined_with(self, points: Points, edges: Edges, least: float) -> "MeetingPoints":
@@ -165,13 +168,13 @@ class MeetingPoints:
         points = torch.cat([self.points, points])
         enough = int((counts >= least * edges.dimension).sum())
         order = counts.argsort(descending=True, stable=True)[:enough]
-        kept = keep_distinct(order, points, self.scale)
+        kept = keep_distinct(order, points, SAME_POINT * self.scale)
         return MeetingPoints(points=points[kept], counts=counts[kept], scale=self.scale)
 
 
-def keep_distinct(order: Int[Tensor, " ranked"], points: Points, scale: float) -> Int[Tensor, " kept"]:
-    """Return the places of points that are not the same as one before them in the order."""
-    groups = suppress_neighbours(order, lambda one: (points - points[one]).norm(dim=1) <= SAME_POINT * scale)
+def keep_distinct(order: Int[Tensor, " ranked"], points: Points, distance: float) -> Int[Tensor, " kept"]:
+    """Return the places of points that are further than a distance from all before them in the order."""
+    groups = suppress_neighbours(order, lambda one: (points - points[one]).norm(dim=1) <= distance)
     return torch.tensor([one for one, _ in groups], dtype=torch.long, device=points.device)
 
 
@@ -224,28 +227,37 @@ def count_edges_through(edges: Edges, points: Points, scale: float) -> Int[Tenso
 
 
 def search_meeting_points(edges: Edges, within: InputRange, starts: Points, scale: float) -> Float[Tensor, "end free"]:
-    """Return where every start leads, once per reach."""
-    return torch.cat(
-        [
-            move_to_meeting_points(edges, within, part, reach * scale, 0.1 * ON_EDGE * scale)
-            for reach in REACHES
-            for part in _split(edges, starts)
-        ]
-    )
+    """Return where the starts lead, per reach; those that the first layer leads to the same place count once."""
+    last, ends = 0.1 * ON_EDGE * scale, []
+    for reach in (one * scale for one in REACHES):
+        led = _move_in_parts(edges, within, starts, reach, last, range(LED_ROUNDS))
+        same = SAME_COURSE * _reach_in_round(LED_ROUNDS, reach, last)
+        led = led[keep_distinct(torch.arange(len(led), device=led.device), led, same)]
+        ends.append(_move_in_parts(edges, within, led, reach, last, range(LED_ROUNDS, ROUNDS)))
+    return torch.cat(ends)
 
 
-def move_to_meeting_points(edges: Edges, within: InputRange, starts: Points, reach: float, last: float) -> Points:
+def _move_in_parts(
+    edges: Edges, within: InputRange, points: Points, reach: float, last: float, rounds: range
+) -> Points:
+    """Move points as :func:`move_to_meeting_points` does, as many at once as memory allows."""
+    parts = _split(edges, points)
+    return torch.cat([move_to_meeting_points(edges, within, part, reach, last, rounds) for part in parts])
+
+
+def move_to_meeting_points(
+    edges: Edges, within: InputRange, starts: Points, reach: float, last: float, rounds: range = range(ROUNDS)
+) -> Points:
     """Move every starting point to where most of the edges around it meet.
 
     Uses iteratively re-weighted least squares with a loss that ignores distant edges (Geman and McClure 1985), while
-    the reach shrinks from ``reach`` to ``last``. Far from a meeting point the first layer leads: upper layers are
-    linear in small regions only, and cost more.
+    the reach shrinks from ``reach`` to ``last`` over :data:`ROUNDS` rounds.
     """
     points, first = starts, edges.first_layer()
     identity = torch.eye(edges.dimension, dtype=starts.dtype, device=starts.device)
-    for round_number in range(ROUNDS):
-        width = reach * (last / reach) ** (round_number / (ROUNDS - 1))
-        distances, normals = (first if 2 * round_number < ROUNDS else edges).around(points)
+    for round_number in rounds:
+        width = _reach_in_round(round_number, reach, last)
+        distances, normals = (first if round_number < LED_ROUNDS else edges).around(points)
         weights = _ignore_distant(distances, width)
         curvature = (normals * weights[..., None]).mT @ normals + DAMPING * width / reach * identity
         slope = ((weights * distances)[:, None] @ normals)[:, 0]
@@ -259,6 +271,11 @@ def move_to_meeting_points(edges: Edges, within: InputRange, starts: Points, rea
         # Without the check that makes a GPU wait: a damped matrix is never singular.
         points = points - torch.linalg.solve_ex(curvature, slope + violation @ within.axes).result
     return points
+
+
+def _reach_in_round(number: int, reach: float, last: float) -> float:
+    """Return the distance within which edges attract in a round."""
+    return float(reach * (last / reach) ** (number / (ROUNDS - 1)))
 
 
 def _ignore_distant(distances: Tensor, width: float) -> Tensor:
