@@ -18,10 +18,10 @@ from typing import Any
 import numerical_only  # noqa: F401 # before exhume
 import torch
 
-from exhume.attacks.stationarity.edge_certificate import search_and_certify
+from exhume.attacks.stationarity.edge_certificate import certify_meeting_points
 from exhume.attacks.stationarity.edges import Edges
 from exhume.attacks.stationarity.max_margin import MaxMargin
-from exhume.attacks.stationarity.meeting_points import InputRange
+from exhume.attacks.stationarity.meeting_points import InputRange, find_meeting_points
 from exhume.clues.clues import clues_of
 from exhume.clues.search_space import SearchSpace
 from exhume.core.errors import ExhumeError
@@ -110,8 +110,9 @@ def certify_control(view: AttackerView, candidates: torch.Tensor, seed: int) -> 
     order = torch.randperm(len(lengths), generator=torch.Generator().manual_seed(seed))
     shuffled = replace(edges, biases=((edges.biases[0] / lengths)[order] * lengths, *edges.biases[1:]))
     starts = space.project(view.to_model(candidates).flatten(1).double())
-    found = search_and_certify(shuffled, within, starts, 30, 1e-3, RunContext.start(seed=seed), span=span)
-    return 0 if found is None else int(found[1].is_certified.sum())
+    shuffled = shuffled.with_slopes_at(starts)
+    met = find_meeting_points(shuffled, within, starts, RunContext.start(seed=seed))
+    return int(certify_meeting_points(shuffled, within, met, 1e-3, span).is_certified.sum())
 
 
 def main() -> None:

@@ -5,11 +5,23 @@ from dataclasses import replace
 import pytest
 import torch
 
-from exhume.attacks.stationarity.meeting_points import InputRange, find_corners, find_meeting_points
+from exhume.attacks.stationarity.meeting_points import (
+    InputRange,
+    MeetingPoints,
+    find_corners,
+    find_meeting_points,
+)
 from exhume.clues.search_space import SearchSpace
 from exhume.core.run_context import OutOfTime, RunContext
 from exhume.optimise.box import Box
-from tests.attacks.stationarity.arrangements import free_range, normal_draw, random_edges, shuffle_offsets
+from tests.attacks.stationarity.arrangements import (
+    alternate,
+    free_range,
+    in_two_layers,
+    normal_draw,
+    random_edges,
+    shuffle_offsets,
+)
 
 
 @pytest.mark.parametrize("dimension", [2, 5])
@@ -18,7 +30,7 @@ def test_points_on_many_edges_are_found_from_nearby_and_nothing_else_is(dimensio
     points = normal_draw(3, dimension, seed=dimension)
     edges = random_edges(points, 4 * dimension, 30, generator)
     starts = torch.cat([points + 0.02 * normal_draw(3, dimension, seed=9), normal_draw(40, dimension, seed=8)])
-    found = find_meeting_points(edges, free_range(dimension), starts, 10, RunContext.start(seed=1))
+    found = find_meeting_points(edges, free_range(dimension), starts, RunContext.start(seed=1))
     surely = found.points[found.counts >= 4 * dimension]
     distances = torch.cdist(points, surely)
     assert float(distances.amin(1).max()) < 1e-6, "every planted point is found"
@@ -29,7 +41,7 @@ def test_edges_that_meet_nowhere_give_no_point():
     generator = torch.Generator().manual_seed(0)
     edges = shuffle_offsets(random_edges(normal_draw(1, 4, seed=5), 20, 20, generator), 0)
     starts = normal_draw(60, 4)
-    found = find_meeting_points(edges, free_range(4), starts, 10, RunContext.start(seed=1))
+    found = find_meeting_points(edges, free_range(4), starts, RunContext.start(seed=1))
     assert not bool((found.counts >= 10).any())
 
 
@@ -38,9 +50,33 @@ def test_corners_lead_to_points_far_from_every_start():
     points = torch.tensor([[0.9, 0.9, 0.9], [-0.9, 0.9, -0.9]], dtype=torch.float64)
     edges = random_edges(points, 15, 20, generator)
     near = points[:1] + 0.01 * normal_draw(4, 3)
-    found = find_meeting_points(edges, free_range(3, 1.0), near, 10, RunContext.start(seed=1))
+    found = find_meeting_points(edges, free_range(3, 1.0), near, RunContext.start(seed=1))
+    found = found.take(found.choose(10))
     assert float(torch.cdist(points, found.points).amin(1).max()) < 1e-6
     assert float(found.points.abs().max()) <= 1 + 1e-3
+
+
+def test_points_are_led_by_the_first_layer_alone_and_then_fitted_to_all_edges():
+    """The first layer leads to where its own edges meet, a little off the point that all edges determine."""
+    point, generator = normal_draw(1, 3), torch.Generator().manual_seed(1)
+    off = point + 5e-5 * normal_draw(1, 3, seed=1)
+    edges = in_two_layers(alternate(random_edges(off, 12, 0, generator), random_edges(point, 12, 0, generator)))
+    starts = torch.cat([point, normal_draw(40, 3, seed=3)])
+    found = find_meeting_points(edges, free_range(3, 5.0), starts, RunContext.start())
+    found = found.take(found.choose(1))
+    assert float((found.led - off).norm()) < 1e-6
+    assert float((found.points - point).norm()) < 0.8 * float((off - point).norm())
+    changed = replace(edges, biases=(edges.biases[0], edges.biases[1] + normal_draw(12)))
+    others = find_meeting_points(changed, free_range(3, 5.0), starts, RunContext.start())
+    assert float((others.led - found.led).norm(dim=1).min()) < 1e-6, "whatever upper edges do"
+
+
+def test_points_are_chosen_once_and_proven_ones_first():
+    points = torch.tensor([[0.0], [5.0], [5.001], [9.0]], dtype=torch.float64)
+    met = MeetingPoints(led=points, points=points, counts=torch.tensor([8, 7, 6, 1]), scale=1.0)
+    assert met.choose(10).tolist() == [0, 1]
+    assert met.choose(10, torch.tensor([False, False, True, False])).tolist() == [2, 0]
+    assert met.choose(1).tolist() == [0]
 
 
 def test_corners_lie_in_the_range_away_from_what_was_found():
@@ -74,10 +110,10 @@ def test_a_deadline_ends_the_search_with_what_it_has():
     points = normal_draw(1, 2)
     edges = random_edges(points, 8, 20, torch.Generator().manual_seed(0))
     late = replace(RunContext.start(seed=0, wraps_up=True), deadline=-1.0)
-    found = find_meeting_points(edges, free_range(2), points, 10, late)
+    found = find_meeting_points(edges, free_range(2), points, late)
     assert len(found.points) == 0
     with pytest.raises(OutOfTime):
-        find_meeting_points(edges, free_range(2), points, 10, replace(late, wraps_up=False))
+        find_meeting_points(edges, free_range(2), points, replace(late, wraps_up=False))
 
 
 def test_large_ranges_get_fewer_corners():

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from exhume.attacks.stationarity.edge_certificate import Doubt, EdgeCertificate, search_and_certify
+from exhume.attacks.stationarity.edge_certificate import Doubt, EdgeCertificate, certify_meeting_points
 from exhume.attacks.stationarity.edges import Edges
 from exhume.attacks.stationarity.meeting_points import InputRange, MeetingPoints, find_meeting_points
 from exhume.attacks.stationarity.problem import StationarityProblem
@@ -19,6 +19,8 @@ from exhume.records import AttackerView
 
 STUCK = 2.0
 """Residual, relative to the best run's, above which a run got stuck; its candidates would only dilute the others."""
+POINTS = 2
+"""Largest number of points where edges meet, per candidate of a run: some may be no inputs."""
 ROWS_AT_ONCE = 512
 """Candidates that are compared with all others in one product when near-duplicates are merged."""
 
@@ -90,7 +92,7 @@ def collect_candidates(
     confidence = agreement[leaders]
     duals = duals_of_all[leaders]
     met, certificate = None, None
-    if edges and (found := _find_meeting_points(view, problem, free, runs.free.shape[1], error_rate, context)):
+    if edges and (found := _find_meeting_points(view, problem, free, POINTS * runs.free.shape[1], error_rate, context)):
         met, certificate = found
         means = torch.cat([problem.inputs(met.points.to(means)), means])
         # The fraction of its edges that need not meet anywhere.
@@ -159,11 +161,16 @@ def _find_meeting_points(
         return None
     within = InputRange.of(problem.box, problem.space).to(free.device)
     starts = free.double()
-    if error_rate is not None:
+    edges = edges.with_slopes_at(starts)
+    met = find_meeting_points(edges, within, starts, context)
+    if error_rate is None:
+        certificate, best = None, met.choose(most)
+    else:
         span = None if problem.space.basis is None else clues_of(view).span
-        return search_and_certify(edges, within, starts, most, error_rate, context, span=span)
-    met = find_meeting_points(edges.with_slopes_at(starts), within, starts, most, context)
-    return (met, None) if len(met.points) else None
+        certificate = certify_meeting_points(edges, within, met, error_rate, span)
+        best = met.choose(most, certificate.is_certified)
+        certificate = certificate.take(best)
+    return (met.take(best), certificate) if len(best) else None
 
 
 def _duals_of_nearest(

@@ -75,7 +75,8 @@ class FeatureEdges(Attack):
         most = self.points * subspace.rank
         within = InputRange.of(_feature_range(features, self.reach), space).to(features.device)
         starts = space.project(features)
-        met = find_meeting_points(edges.with_slopes_at(starts), within, starts, most, context)
+        met = find_meeting_points(edges.with_slopes_at(starts), within, starts, context)
+        met = met.take(met.choose(most))
         counts, inputs = met.counts.cpu(), within.inputs(met.points)
         count, share = len(inputs), 1 - space.dimension / counts.double().clamp(min=space.dimension)
         result = Reconstruction(

@@ -1,18 +1,22 @@
 """Points where the edges of many units meet: exact training inputs from the final weights alone.
 
-Robust least squares moves every starting point to where most of the edges around it meet. The range of inputs takes
-part: directions in which few edges differ are left to it, and outside of it edges crowd around points that are no
-inputs. Values of real pictures often lie exactly on an end of their range, so its faces attract like edges; they do not
-count as edges. Starting points are the candidates of a search, mixtures of two, and corners of the range that lie away
-from the points found before.
+Robust least squares moves every starting point to where most of the edges of the first layer around it meet. The range
+of inputs takes part: directions in which few edges differ are left to it, and outside of it edges crowd around points
+that are no inputs. Values of real pictures often lie exactly on an end of their range, so its faces attract like edges;
+they do not count as edges. Starting points are the candidates of a search, mixtures of two, and corners of the range
+that lie away from the points found before.
+
+Only then do the edges above the first layer take part: every point is fitted to all edges near it, and reported if more
+of them meet there than can be forced. Those above the first layer, which are linear in small regions only, make a
+search slow, and find hardly any point that the first layer and the range do not lead to. What they did not lead to they
+can testify for (:mod:`~exhume.attacks.stationarity.edge_certificate`).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.optimize import linprog
 from torch import Tensor
 
@@ -29,25 +33,24 @@ ON_EDGE = 1e-3
 """Largest distance, in the same unit, of a point from an edge that it lies on."""
 ROUNDS = 60
 """Rounds of re-weighted least squares per starting point."""
-LED_ROUNDS = 30
-"""Rounds of these, the first ones, that see the first layer alone. Far from a meeting point it leads: upper layers are
-linear in small regions only, and cost more."""
-SAME_COURSE = 0.1
-"""Points nearer to each other than this fraction of the reach, after the first layer has led them, go on as one."""
 DAMPING = 0.03
 """Initial damping of the least squares; it shrinks with the reach."""
 STEADY = 0.05
 """Values whose axis has less than this length inside the searched space hardly vary there; their faces say nothing."""
-STARTS_PER_DIMENSION = 12
+STARTS_PER_DIMENSION = 24
 """Starting points per searched dimension: candidates, and beyond their number mixtures of two."""
 CORNER_ROUNDS = 3
 """Rounds in which corners of the range are starting points."""
-CORNERS_PER_DIMENSION = 6
+CORNERS_PER_DIMENSION = 3
 """Corners per searched dimension and round."""
 SURELY_FOUND = 2.0
-"""Edges through a point, in searched dimensions, from which later rounds look away from it."""
+"""Edges of the first layer through a point, in searched dimensions, from which later rounds look away from it."""
+LEAST_LED = 0.5
+"""The same from which a point is fitted to the edges of all layers: the range may determine the other dimensions."""
+FITTED_PER_DIMENSION = 5
+"""Points per searched dimension, at most, that are fitted."""
 FITTED_WITHIN = 3.0
-"""Distance of edges that take part when a point is fitted to edges that the search did not see, as a multiple."""
+"""Distance of edges that take part in this fit, as a multiple of the distance of a point on an edge."""
 BEYOND_FORCED = 1.5
 """Edges through a reported point, in searched dimensions, of which one each can be forced."""
 SAME_POINT = 0.1
@@ -134,11 +137,14 @@ class InputRange:
 
 @dataclass(frozen=True, kw_only=True)
 class MeetingPoints:
-    """Distinct points on more edges than can be forced, those on most edges first."""
+    """Points where edges meet, those on most edges of the first layer first."""
 
+    led: Points
+    """The points as the edges of the first layer and the range show them, without those of upper layers."""
     points: Points
+    """The same points, fitted to the edges of all layers."""
     counts: Int[Tensor, " point"]
-    """Number of edges through each point."""
+    """Number of edges of all layers through each fitted point."""
     scale: float
     """The median distance of edges from the starting points, the unit of tolerances."""
 
@@ -146,30 +152,33 @@ class MeetingPoints:
         return len(self.points)
 
     @classmethod
-    def join(cls, parts: "Sequence[MeetingPoints]") -> "MeetingPoints":
-        """Return the points of all parts."""
-        points, counts = (torch.cat([getattr(part, name) for part in parts]) for name in ("points", "counts"))
-        return cls(points=points, counts=counts, scale=parts[0].scale)
+    def fit(cls, led: Points, edges: Edges, within: InputRange, scale: float) -> "MeetingPoints":
+        """Fit points to the edges of all layers that pass nearby."""
+        near, last = (ratio * ON_EDGE * scale for ratio in (FITTED_WITHIN, 0.1))
+        parts = [move_to_meeting_points(edges, within, part, near, last) for part in _split(edges, led)]
+        points = torch.cat(parts)
+        return cls(led=led, points=points, counts=count_edges_through(edges, points, scale), scale=scale)
 
     def take(self, chosen: Int[Tensor, " chosen"]) -> "MeetingPoints":
         """Return the chosen points."""
         chosen = chosen.to(self.points.device)
-        return MeetingPoints(points=self.points[chosen], counts=self.counts[chosen], scale=self.scale)
+        return MeetingPoints(
+            led=self.led[chosen], points=self.points[chosen], counts=self.counts[chosen], scale=self.scale
+        )
 
-    def fitted_to(self, edges: Edges, within: InputRange) -> "MeetingPoints":
-        """Return the same points, moved to where all of these edges that pass nearby meet."""
-        near, last = (ratio * ON_EDGE * self.scale for ratio in (FITTED_WITHIN, 0.1))
-        points = _move_in_parts(edges, within, self.points, near, last, range(ROUNDS))
-        return MeetingPoints(points=points, counts=count_edges_through(edges, points, self.scale), scale=self.scale)
+    def choose(self, most: int, certified: Bool[Tensor, " point"] | None = None) -> Int[Tensor, " chosen"]:
+        """Return the places of the points on more edges than can be forced, each once, those on most edges first.
 
-    def joined_with(self, points: Points, edges: Edges, least: float) -> "MeetingPoints":
-        """Return these points and those of others that lie on at least so many edges per dimension, each once."""
-        counts = torch.cat([self.counts, count_edges_through(edges, points, self.scale)])
-        points = torch.cat([self.points, points])
-        enough = int((counts >= least * edges.dimension).sum())
-        order = counts.argsort(descending=True, stable=True)[:enough]
-        kept = keep_distinct(order, points, SAME_POINT * self.scale)
-        return MeetingPoints(points=points[kept], counts=counts[kept], scale=self.scale)
+        Args:
+            most: the largest number of points.
+            certified: points that come before all others.
+        """
+        enough = self.counts >= BEYOND_FORCED * self.points.shape[1]
+        rank = self.counts.double()
+        if certified is not None and len(self):
+            rank = rank + certified.to(rank) * (1 + rank.amax())
+        order = rank.argsort(descending=True, stable=True)
+        return keep_distinct(order[enough[order]], self.points, SAME_POINT * self.scale)[:most]
 
 
 def keep_distinct(order: Int[Tensor, " ranked"], points: Points, distance: float) -> Int[Tensor, " kept"]:
@@ -179,45 +188,44 @@ def keep_distinct(order: Int[Tensor, " ranked"], points: Points, distance: float
 
 
 def find_meeting_points(
-    edges: Edges,
-    within: InputRange,
-    starts: Points,
-    most: int,
-    context: RunContext,
-    *,
-    stage: str = "edges",
-    least: float = BEYOND_FORCED,
+    edges: Edges, within: InputRange, starts: Points, context: RunContext, *, stage: str = "edges"
 ) -> MeetingPoints:
-    """Find points where edges meet, around the starts and around corners of the range.
+    """Find points where the edges of the first layer meet, around the starts and around corners of the range.
 
     Args:
-        edges: the edges.
+        edges: the edges of all layers.
         within: the range of inputs.
         starts: approximate inputs.
-        most: largest number of points to return.
         context: its generator draws starting points. A search that its deadline cuts short returns what it has.
         stage: the name of the work in progress reports.
-        least: least number of edges through a returned point, per searched dimension.
+
+    Returns:
+        The points, fitted to the edges of all layers. Not all of them lie on more edges than can be forced.
     """
-    starts = _add_mixtures(starts, STARTS_PER_DIMENSION * edges.dimension, context.generator)
-    affordable = max(1, int(MOST_OPERATIONS / (len(REACHES) * ROUNDS * edges.multiplications)))
+    first, dimension = edges.first_layer(), edges.dimension
+    starts = _add_mixtures(starts, STARTS_PER_DIMENSION * dimension, context.generator)
+    affordable = max(1, int(MOST_OPERATIONS / (len(REACHES) * ROUNDS * first.multiplications)))
     scale = edges.median_distance(starts[:64])
-    met = MeetingPoints(points=starts[:0], counts=starts.new_zeros(0, dtype=torch.long), scale=scale)
+    led, counts = starts[:0], torch.zeros(0, dtype=torch.long, device=starts.device)
     for number in range(1 + CORNER_ROUNDS):
         try:
-            context.report(stage, number, 1 + CORNER_ROUNDS, f"{len(met.points)} points")
+            context.report(stage, number, 1 + CORNER_ROUNDS, f"{len(led)} points")
         except OutOfTime as stop:
             if not stop.wraps_up:
                 raise
             break
         starts = starts[:affordable]
         affordable -= len(starts)
-        met = met.joined_with(search_meeting_points(edges, within, starts, scale), edges, least)
+        led = torch.cat([led, search_meeting_points(first, within, starts, scale)])
+        counts = count_edges_through(first, led, scale)
+        order = counts.argsort(descending=True, stable=True)
+        kept = keep_distinct(order[counts[order] >= LEAST_LED * dimension], led, SAME_POINT * scale)
+        led, counts = led[kept], counts[kept]
         if affordable <= 0 or not within.is_finite:
             break
-        surely = met.points[met.counts >= SURELY_FOUND * edges.dimension]
-        starts = find_corners(within, surely, CORNERS_PER_DIMENSION * edges.dimension, context.generator)
-    return met.take(torch.arange(min(most, len(met.points))))
+        surely = led[counts >= SURELY_FOUND * dimension]
+        starts = find_corners(within, surely, CORNERS_PER_DIMENSION * dimension, context.generator)
+    return MeetingPoints.fit(led[: FITTED_PER_DIMENSION * dimension], edges, within, scale)
 
 
 def count_edges_through(edges: Edges, points: Points, scale: float) -> Int[Tensor, " point"]:
@@ -227,37 +235,27 @@ def count_edges_through(edges: Edges, points: Points, scale: float) -> Int[Tenso
 
 
 def search_meeting_points(edges: Edges, within: InputRange, starts: Points, scale: float) -> Float[Tensor, "end free"]:
-    """Return where the starts lead, per reach; those that the first layer leads to the same place count once."""
-    last, ends = 0.1 * ON_EDGE * scale, []
-    for reach in (one * scale for one in REACHES):
-        led = _move_in_parts(edges, within, starts, reach, last, range(LED_ROUNDS))
-        same = SAME_COURSE * _reach_in_round(LED_ROUNDS, reach, last)
-        led = led[keep_distinct(torch.arange(len(led), device=led.device), led, same)]
-        ends.append(_move_in_parts(edges, within, led, reach, last, range(LED_ROUNDS, ROUNDS)))
-    return torch.cat(ends)
+    """Return where every start leads, once per reach."""
+    return torch.cat(
+        [
+            move_to_meeting_points(edges, within, part, reach * scale, 0.1 * ON_EDGE * scale)
+            for reach in REACHES
+            for part in _split(edges, starts)
+        ]
+    )
 
 
-def _move_in_parts(
-    edges: Edges, within: InputRange, points: Points, reach: float, last: float, rounds: range
-) -> Points:
-    """Move points as :func:`move_to_meeting_points` does, as many at once as memory allows."""
-    parts = _split(edges, points)
-    return torch.cat([move_to_meeting_points(edges, within, part, reach, last, rounds) for part in parts])
-
-
-def move_to_meeting_points(
-    edges: Edges, within: InputRange, starts: Points, reach: float, last: float, rounds: range = range(ROUNDS)
-) -> Points:
+def move_to_meeting_points(edges: Edges, within: InputRange, starts: Points, reach: float, last: float) -> Points:
     """Move every starting point to where most of the edges around it meet.
 
     Uses iteratively re-weighted least squares with a loss that ignores distant edges (Geman and McClure 1985), while
-    the reach shrinks from ``reach`` to ``last`` over :data:`ROUNDS` rounds.
+    the reach shrinks from ``reach`` to ``last``.
     """
-    points, first = starts, edges.first_layer()
+    points = starts
     identity = torch.eye(edges.dimension, dtype=starts.dtype, device=starts.device)
-    for round_number in rounds:
-        width = _reach_in_round(round_number, reach, last)
-        distances, normals = (first if round_number < LED_ROUNDS else edges).around(points)
+    for round_number in range(ROUNDS):
+        width = reach * (last / reach) ** (round_number / (ROUNDS - 1))
+        distances, normals = edges.around(points)
         weights = _ignore_distant(distances, width)
         curvature = (normals * weights[..., None]).mT @ normals + DAMPING * width / reach * identity
         slope = ((weights * distances)[:, None] @ normals)[:, 0]
@@ -271,11 +269,6 @@ def move_to_meeting_points(
         # Without the check that makes a GPU wait: a damped matrix is never singular.
         points = points - torch.linalg.solve_ex(curvature, slope + violation @ within.axes).result
     return points
-
-
-def _reach_in_round(number: int, reach: float, last: float) -> float:
-    """Return the distance within which edges attract in a round."""
-    return float(reach * (last / reach) ** (number / (ROUNDS - 1)))
 
 
 def _ignore_distant(distances: Tensor, width: float) -> Tensor:
