@@ -79,7 +79,7 @@ def measure(setting: dict[str, Any]) -> dict[str, Any]:
     nearest = torch.cdist(images.to(pixels), pixels, p=float("inf")) if met else torch.ones(len(images), 1)
     errors = nearest.amin(0)[:met]
     certified = found.certified[:met]
-    bounds = torch.tensor(found.diagnostics["largest_errors"])
+    bounds = torch.tensor([bound or torch.inf for bound in found.diagnostics["error_bounds"][:met]])
     judged = list(zip(found.diagnostics["doubts"], (errors >= EXACT).tolist(), strict=False))
     return setting | {
         "points": met,

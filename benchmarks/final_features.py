@@ -6,8 +6,7 @@ batches and momentum 0.9, in phases of ``STEPSxRATE``. The attacker holds the fi
 
 A row counts features within 2 % and images within 0.02 in every pixel, of the training set and of held-out images. It
 says how far outside the span of the dense layer's weights features of training images, held-out images and mixtures
-lie, and mixtures outside the exact span of the training images' features. Points that the edge certificate would accept
-are counted (``judged true by edges``, and how many of them ``wrongly``); the attack certifies nothing.
+lie, and mixtures outside the exact span of the training images' features. The attack certifies nothing.
 Prints one row per network and writes ``final_features.json``.
 
     EXHUME_DATA=DIR PYTHONPATH=src python benchmarks/final_features.py --out DIR [--cells plain:8:200:10] [--seeds 0,1]

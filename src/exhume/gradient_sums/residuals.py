@@ -115,7 +115,7 @@ def layer_residual(
         return _residual_by_grams(signals, inputs, gain, target, factor_dtype)
     matrix = target.to_matrix() if isinstance(target, LowRank) else target
     residual = leave_out(known, sum_outer_products(signals, inputs, gain, factor_dtype, less=matrix))
-    weighted = residual if metric is None else residual @ metric
+    weighted = residual if metric is None else (residual.to(metric) @ metric).to(residual)
     return Residual(_inner_product(residual, weighted), *apply_matrix(signals, inputs, weighted, factor_dtype))
 
 
@@ -129,6 +129,8 @@ def _inner_product(one: Tensor, other: Tensor) -> Tensor:
     if one is other:  # in one pass over the memory
         norm: Tensor = torch.linalg.vector_norm(one, dim=(-2, -1), dtype=torch.promote_types(one.dtype, torch.float32))
         return norm.square()
+    wide = torch.promote_types(one.dtype, torch.float32)
+    one, other = one.to(wide), other.to(wide)
     return torch.dot(one.flatten(), other.flatten()) if one.ndim == 2 else _total(one * other, (-2, -1))
 
 

@@ -28,6 +28,8 @@ GPU_MEMORY_PER_JOB = 8 * 2**30
 """Bytes. The largest cells, 32 runs of 1 000 candidates at the papers' size, take about 6 GiB."""
 FREE_CORES = 2
 """Cores left to the command itself and to the driver of the GPU."""
+IDLE_SECONDS = 600
+"""Time after which a process without work ends; another cell may become ready while the others are measured."""
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Environment variables that limit the threads of a process."""
 
@@ -128,7 +130,10 @@ class _Schedule:
         """Note that a cell is on disk, and add what builds on it."""
         self.finished += 1
         if (found := cell.find(self.run)) is None:
-            raise ExhumeError(f"The cell {cell.name} was measured and cannot be read back: is the disk full?")
+            raise ExhumeError(
+                f"The cell {cell.name} was measured, but cannot be read back, or lacks what the study reads. Is the "
+                "disk full?"
+            )
         for asked in self.pending.pop(cell.about):
             self.add(asked.then(found))
         self.run.progress("cells", self.finished, self.finished + len(self.pending), cell.name)
@@ -142,7 +147,9 @@ def _measure_in_processes(run: StudyRun, cells: Sequence[SharedCell]) -> None:
     quiet = replace(run, progress=no_progress, versions=Counter())
     threads = str(max(1, cpu_count() // run.jobs))
     with _watch_interrupts() as was_interrupted:
-        pool = get_reusable_executor(max_workers=run.jobs, env=dict.fromkeys(THREAD_VARIABLES, threads))
+        pool = get_reusable_executor(
+            max_workers=run.jobs, timeout=IDLE_SECONDS, env=dict.fromkeys(THREAD_VARIABLES, threads)
+        )
         under_way: dict[Future[None], SharedCell] = {}
         try:
             while schedule.pending:

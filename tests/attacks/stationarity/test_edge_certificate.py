@@ -169,7 +169,7 @@ def test_random_networks_have_no_certificate(seed):
         assert not bool(search_and_certify(control, within, 0.5 * normal_draw(20, 4), seed=seed).is_certified.any())
 
 
-def test_digits_are_certified_from_final_weights_and_the_verdict_says_so():
+def test_digits_are_certified_from_final_weights_and_the_verdict_says_so(tmp_path):
     data = digits(10)
     view = replace(exhume.train(data, device="cpu", **DECAYED).view(), initial=None)
     found = MaxMargin(trials=1, restarts=2, steps=100, prove=True).run(view, device="cpu")
@@ -178,6 +178,11 @@ def test_digits_are_certified_from_final_weights_and_the_verdict_says_so():
     errors = (found.inputs[:, None] - data.train.inputs).abs().flatten(2).amax(2).amin(1)
     assert float(errors[found.certified].max()) < 0.01
     assert [not doubt for doubt in found.diagnostics["doubts"]] == found.certified.tolist()
+    bounds = found.diagnostics["error_bounds"]
+    assert all(bounds[place] <= 0.02 for place in found.certified.nonzero()[:, 0].tolist())
+    assert None in bounds, "nothing bounds the error of a candidate that no edges determine"
+    found.save(tmp_path / "found.safetensors")
+    assert exhume.Reconstruction.load(tmp_path / "found.safetensors").diagnostics["error_bounds"] == bounds
     evaluation = exhume.evaluate(found, data)
     assert (evaluation.certified, evaluation.false_certificates) == (int(found.certified.sum()), 0)
     assert verdict_of_evaluation(evaluation).finding is Finding.PROVEN

@@ -6,6 +6,7 @@ import torch
 from scipy.optimize import linprog, minimize
 
 from exhume.attacks.stationarity.edge_fit import EdgeFit, EdgeRules, _bound_by_duality, fewest_resisting, largest_error
+from exhume.attacks.stationarity.meeting_points import InputRange
 from tests.attacks.stationarity.arrangements import free_range, normal_draw
 
 RULES = EdgeRules()
@@ -86,14 +87,37 @@ def test_edges_that_resist_in_all_directions_rule_out_lines():
 
     def resisting(normals):
         fit = EdgeFit.of(1e-6 * normal_draw(len(normals)), normals)
-        return fewest_resisting(fit, free_range(3, 1.0), points, 0, 0.0, RULES)
+        return fewest_resisting(fit, free_range(3, 1.0), points, 0, 1e-3, RULES.precision)
 
     assert resisting(unit_normals(30, 3)) > 20
     along = torch.cat([unit_normals(29, 2), torch.zeros(29, 1).double()], dim=1)  # all but one edge hold this line
     assert resisting(torch.cat([along, unit_normals(1, 3)])) <= 1
     # A range in which nothing moves by more than the precision needs no edges.
     fit = EdgeFit.of(1e-6 * normal_draw(29), along)
-    assert fewest_resisting(fit, free_range(3, 0.001), points, 0, 0.0, RULES) == 29
+    assert fewest_resisting(fit, free_range(3, 0.001), points, 0, 1e-3, RULES.precision) == 29
+
+
+def test_edges_through_two_points_do_not_resist_though_they_pass_both_at_a_distance():
+    """Half of them pass above one point and below the other, by less than the width."""
+    line, width = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64), 1e-3
+    normals = (
+        torch.cat([torch.zeros(40, 1).double(), unit_normals(40, 2)], 1) + width * normal_draw(40, 1).sign() * line
+    )
+    fit = EdgeFit.of(1e-9 * normal_draw(40), normals)
+    points = torch.tensor([[0.0, 0.0, 0.0], [0.9, 0.0, 0.0]], dtype=torch.float64)
+    assert fewest_resisting(fit, free_range(3, 1.0), points, 0, width, RULES.precision) == 0
+
+
+@pytest.mark.parametrize("black", [0.0, 1e-6])
+def test_black_pixels_do_not_hold_an_input_on_a_line(black):
+    """Along the line between two pictures their black pixels do not move, or by what noise makes of them."""
+    normals = torch.cat([unit_normals(40, 2), torch.zeros(40, 1).double()], 1)
+    fit = EdgeFit.of(1e-6 * normal_draw(40), normals)
+    along = torch.tensor([[0.0, 0.0, black], [0.0, 0.0, -black]], dtype=torch.float64)
+    axes = torch.cat([torch.eye(3).double(), along])
+    ends = torch.ones(5, dtype=torch.float64)
+    within = InputRange(axes, torch.cat([0.5 * ends[:3], 0 * ends[:2]]), 0 * ends, ends)
+    assert fewest_resisting(fit, within, torch.zeros(1, 3).double(), 0, 1e-3, RULES.precision) == 0
 
 
 @pytest.mark.parametrize("seed", range(4))

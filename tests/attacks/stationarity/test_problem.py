@@ -150,16 +150,17 @@ def test_weighted_layers_round_their_products_too():
     assert 0 < float((rounded - exact).abs() / exact) < 0.02
 
 
+@pytest.mark.parametrize("balance", [0.0, 0.5])
 @pytest.mark.parametrize("upper_layers", [0.0, 1.0])
 @pytest.mark.parametrize("times", [1e-3, 1.0, 1e3])
-def test_float16_has_the_gradients_of_float32_whatever_the_size_of_the_weights(upper_layers, times):
-    """Weights and with them duals may have any size; the gain keeps what lies between in the range of float16."""
+def test_float16_has_the_gradients_of_float32_whatever_the_size_of_the_last_layer(upper_layers, times, balance):
+    """Its weights and with them duals may have any size; the gain keeps what lies between in the range of float16."""
     view = dense_view()
     names = list(view.final)
     final = {name: weight * (times if name == names[-1] else 1.0) for name, weight in view.final.items()}
     multipliers = families(4, 3)["margin"]
     problem = StationarityProblem.of(
-        replace(view, final=final), SearchSpace(6), multipliers, upper_layers=upper_layers
+        replace(view, final=final), SearchSpace(6), multipliers, upper_layers=upper_layers, balance=balance
     ).with_natural_unit(torch.randn(16, 6, generator=torch.Generator().manual_seed(0)), 4)
     start = tuple(part.float() for part in guesses(view, 4, 3, multipliers))
     knobs = torch.tensor(30.0), torch.tensor(0.3)

@@ -1,5 +1,6 @@
 """Turn finished runs into candidates: pool the runs, add points where edges meet, and convert to pixels."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -59,6 +60,13 @@ class Candidates:
         if self.certificate is not None:
             p_values[: self.exact] = self.certificate.log_p.exp()
         return p_values
+
+    @property
+    def error_bounds(self) -> list[float | None]:
+        """Bound on the error of the values of each candidate; None where nothing bounds it."""
+        own = [] if self.certificate is None else self.certificate.errors.tolist()
+        bounds = [error if math.isfinite(error) else None for error in own]
+        return bounds + [None] * (len(self.inputs) - len(bounds))
 
     @property
     def doubts(self) -> list[Doubt]:

@@ -35,9 +35,12 @@ from exhume.attacks.stationarity.meeting_points import InputRange, MeetingPoints
 from exhume.clues.subspace import InputSubspace
 from exhume.core.chance import bound_log_tail
 
+SHARE_OF_SPAN = 0.01
+"""Share of the error rate that covers the noise of the span: bounds on normal errors hardly depend on their rate."""
+
 
 class Doubt(StrEnum):
-    """Why a candidate is not certified; the first reason that applies."""
+    """Why a candidate is not certified."""
 
     NONE = ""
     SEARCH = "it was found by the search, and too few edges meet there"
@@ -57,7 +60,7 @@ class EdgeCertificate:
     log_p: Float[Tensor, " point"]
     """Log of the bound on the probability that chance makes any such point."""
     errors: Float[Tensor, " point"]
-    """Bound on the error of the values of each point; infinite where chance may explain it."""
+    """Bound on the error of the values of each point; infinite where it may be no input."""
 
     @property
     def is_certified(self) -> Bool[Tensor, " point"]:
@@ -89,11 +92,12 @@ def certify_meeting_points(
         span: the span of the inputs that is searched, with its noise; None: the searched space is exact.
         rules: the tuned numbers; None: their defaults.
     """
-    rules = rules or EdgeRules()
+    rules, for_span = rules or EdgeRules(), SHARE_OF_SPAN * error_rate
+    error_rate -= for_span
     slacks = torch.zeros(len(met))
     if span is not None:
-        slacks = span.largest_errors(within.inputs(met.points), error_rate / max(1, len(met)))
-    evidence = [_weigh(edges, within, met, number, float(slacks[number]), rules) for number in range(len(met))]
+        slacks = span.largest_errors(within.inputs(met.points), for_span / max(1, len(met)))
+    evidence = [_weigh(edges, within, met, number, error_rate, rules) for number in range(len(met))]
     log_p = adjust_for_many([max(one) for one in evidence])
 
     def judge(number: int) -> tuple[Doubt, float]:
@@ -130,25 +134,26 @@ class _Evidence(NamedTuple):
 
 
 def _weigh(
-    edges: Edges, within: InputRange, met: MeetingPoints, number: int, slack: float, rules: EdgeRules
+    edges: Edges, within: InputRange, met: MeetingPoints, number: int, error_rate: float, rules: EdgeRules
 ) -> _Evidence:
     """Weigh the evidence that a point is a training input; see :func:`certify_meeting_points`.
 
     How dense edges are is measured around the point that is fitted to all of them. Those above the first layer are
-    counted at the point as it was found, without them.
+    counted at the point as it was found, without them. Lines are not looked for where other evidence is too weak.
     """
     led, point, upper = met.led[number], met.points[number], edges.upper_layers()
     of_first, of_upper, unseen = (
         _local(of, at)[0].abs() / met.scale for of, at in ((edges.first_layer(), point), (upper, point), (upper, led))
     )
     chance = chance_of_edge(of_upper, rules)
-    resisting = fewest_resisting(_fit(upper, led, rules.width * met.scale), within, met.led, number, slack, rules)
+    by_first = log_p_hits(int((of_first < rules.width).sum()), len(of_first), chance_of_edge(of_first, rules))
+    by_upper = log_p_hits(int((unseen < rules.width).sum()), len(unseen), chance)
+    if max(by_first, by_upper) >= math.log(error_rate):
+        return _Evidence(by_first, by_upper, 0.0)
+    width = rules.width * met.scale
+    resisting = fewest_resisting(_fit(upper, led, width), within, met.led, number, width, rules.precision)
     lines = edges.dimension * (edges.dimension + 1) // 2  # one per pair of inputs
-    return _Evidence(
-        log_p_hits(int((of_first < rules.width).sum()), len(of_first), chance_of_edge(of_first, rules)),
-        log_p_hits(int((unseen < rules.width).sum()), len(unseen), chance),
-        log_p_hits(resisting, len(unseen), chance) + math.log(lines),
-    )
+    return _Evidence(by_first, by_upper, log_p_hits(resisting, len(unseen), chance) + math.log(lines))
 
 
 def adjust_for_many(log_p: Sequence[float]) -> list[float]:

@@ -11,7 +11,7 @@ from scipy.optimize import Bounds, OptimizeResult, minimize
 from torch import Tensor
 
 from exhume.attacks.stationarity.edges import Points
-from exhume.attacks.stationarity.meeting_points import InputRange
+from exhume.attacks.stationarity.meeting_points import ROOM, InputRange
 from exhume.core.settings import settings
 
 UNBOUNDED = 1e3
@@ -30,8 +30,6 @@ class EdgeRules:
     the width to this multiple, and from there to its square."""
     precision: PositiveFloat = 0.02
     """Largest error of a value, in units of the input; about five grey levels of 256."""
-    noise_tail: PositiveFloat = 3.0
-    """Distance from an edge, in standard deviations, beyond which the edge rules a point out."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +70,12 @@ def largest_error(
 ) -> float:
     """Bound the error of the values of a point: how far they can move while edges fit and the input stays in range.
 
-    A true input may lie outside the searched space, and so outside its range, by ``slack``. Beyond the precision any
-    bound will do.
+    A true input may lie outside the searched space, and so outside its range, by ``slack``. The result is exact only up
+    to ``precision``: a larger bound may be loose.
     """
-    return math.inf if slack > precision else slack + _largest_move(fit, within, point, slack, precision - slack)
+    if slack > precision or not len(fit.normals):
+        return math.inf
+    return slack + _largest_move(fit, within, point, slack, precision - slack)
 
 
 def _largest_move(
@@ -117,7 +117,7 @@ def _bound_by_duality(
     own: int,
     enough: float,
 ) -> float:
-    """Return an upper bound of ``move · z`` over all ``z`` that fulfil the constraints, no smaller than is enough.
+    """Return an upper bound of ``move · z`` over all feasible ``z``; the search for a better one stops at ``enough``.
 
     Args:
         move: the direction.
@@ -146,21 +146,23 @@ def _bound_by_duality(
 
 
 def fewest_resisting(
-    fit: EdgeFit, within: InputRange, points: Points, number: int, slack: float, rules: EdgeRules
+    fit: EdgeFit, within: InputRange, points: Points, number: int, width: float, precision: float
 ) -> int:
-    """Return how many edges resist along the direction where fewest do: beyond their noise when the input moves.
+    """Return how many edges resist along the direction where fewest do.
 
-    Directions towards the other points are tried too. A direction counts in which the range lets the input move by more
-    than the precision; where there is none, all edges resist.
+    An edge resists if it does not pass both a point and the end of the line through it, where the range stops the
+    input: over twice the width, as two inputs may lie on either side of an edge. Directions towards the other points
+    are tried too. A direction counts in which the input can move by more than the precision; where there is none, all
+    edges resist.
     """
     point = points[number]
     others = torch.cat([points[:number], points[number + 1 :]]) - point
     directions = torch.cat([fit.directions, others / others.norm(dim=1, keepdim=True).clamp(min=1e-300)])
     directions = _sparsest(fit, directions)
-    reach = _reach(within, point, directions, slack)
-    resisting = ((fit.normals @ directions.T).abs() * reach > rules.noise_tail * fit.noise).sum(0)
+    reach = _reach(within, point, directions)
+    resisting = ((fit.normals @ directions.T).abs() * reach > 2 * width).sum(0)
     moves = (within.axes @ directions.T).abs().amax(0) * reach
-    resisting = resisting[moves > rules.precision]
+    resisting = resisting[moves > precision]
     return int(resisting.min()) if len(resisting) else len(fit.normals)
 
 
@@ -175,12 +177,16 @@ def _sparsest(fit: EdgeFit, directions: Float[Tensor, "direction free"]) -> Floa
 
 
 def _reach(
-    within: InputRange, point: Float[Tensor, " free"], directions: Float[Tensor, "direction free"], slack: float
+    within: InputRange, point: Float[Tensor, " free"], directions: Float[Tensor, "direction free"]
 ) -> Float[Tensor, " direction"]:
-    """Return how far the input can move along each direction, either way, inside its range."""
+    """Return how far the input can move along each direction, either way, inside its range.
+
+    Values may leave their range by :data:`ROOM`: along the line between two pictures with the same black pixels these
+    do not move, but points and directions are not known better than that.
+    """
     inputs = within.inputs(point[None])[0].clamp(within.lowest, within.highest)
     slopes = directions @ within.axes.T
     steepness = slopes.abs().clamp(min=1e-12)
-    up = (torch.where(slopes > 0, within.highest - inputs, inputs - within.lowest) + slack) / steepness
-    down = (torch.where(slopes > 0, inputs - within.lowest, within.highest - inputs) + slack) / steepness
+    up = (torch.where(slopes > 0, within.highest - inputs, inputs - within.lowest) + ROOM) / steepness
+    down = (torch.where(slopes > 0, inputs - within.lowest, within.highest - inputs) + ROOM) / steepness
     return torch.maximum(up.amin(1), down.amin(1)).clamp(max=UNBOUNDED)

@@ -75,10 +75,10 @@ class FeatureEdges(Attack):
         most = self.points * subspace.rank
         within = InputRange.of(_feature_range(features, self.reach), space).to(features.device)
         starts = space.project(features)
-        met = find_meeting_points(edges.with_slopes_at(starts), within, starts, context)
+        met = find_meeting_points(edges, within, starts, context)
         met = met.take(met.choose(most))
         counts, inputs = met.counts.cpu(), within.inputs(met.points)
-        count, share = len(inputs), 1 - space.dimension / counts.double().clamp(min=space.dimension)
+        count, share = len(inputs), 1 - space.dimension / counts.double()
         result = Reconstruction(
             inputs=inputs.float().cpu(),
             certified=torch.zeros(count, dtype=torch.bool),

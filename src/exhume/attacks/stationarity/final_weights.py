@@ -96,8 +96,8 @@ class FinalWeights(Attack):
     """Whether to look for points where the edges of many units meet around the candidates: a training input lies
     there."""
     prove: bool = False
-    """Whether to certify points where enough edges meet. The proof is experimental: of 317 certificates of 203 random
-    networks one was false, on natural images (``benchmarks/edge_controls.py``)."""
+    """Whether to certify points where enough edges meet, in networks with two hidden layers or more. The proof is
+    experimental: its rules were made stricter after a false certificate (``benchmarks/edge_controls.py``)."""
     error_rate: Annotated[float, Field(gt=0, lt=1)] = 1e-3
     """Probability, over the whole run, of certifying anything that was not trained on."""
     rescale: bool | None = None
@@ -257,7 +257,7 @@ class FinalWeights(Attack):
                 "upper_layers": upper_layers,
                 "edges_met": [] if found.met is None else found.met.counts.tolist(),
                 "doubts": [doubt.value for doubt in found.doubts],
-                "largest_errors": [] if found.certificate is None else found.certificate.errors.tolist(),
+                "error_bounds": found.error_bounds,
                 "chosen_by": "the unexplained fraction of the weights that count; no training input was seen",
             },
         )
@@ -272,7 +272,10 @@ def _describe_result(unexplained: float, first_layer_only: bool, exact: int, pro
     unproven = "" if proven else " Nothing here is proven."
     if unexplained <= EXPLAINED:
         return f"The candidates explain all but {unexplained:.2%} of the squared {whole}.{unproven}{met}{proof}"
+    residual = f"The candidates leave {unexplained:.2%} of the squared {whole} unexplained"
+    if exact:
+        return f"{met.strip()}{proof} {residual}."
     return (
-        f"The candidates leave {unexplained:.2%} of the squared {whole} unexplained: the training may have stopped far "
-        f"from a stationary point, where initial weights are still visible, or the search needs more steps.{met}{proof}"
+        f"{residual}: the training may have stopped far from a stationary point, where initial weights are still "
+        "visible, or the search needs more steps."
     )

@@ -44,21 +44,23 @@ CORNER_ROUNDS = 3
 CORNERS_PER_DIMENSION = 3
 """Corners per searched dimension and round."""
 SURELY_FOUND = 2.0
-"""Edges of the first layer through a point, in searched dimensions, from which later rounds look away from it."""
+"""Edges of the first layer through a point, per searched dimension, from which later rounds look away from it."""
 LEAST_LED = 0.5
-"""The same from which a point is fitted to the edges of all layers: the range may determine the other dimensions."""
+"""Least number of edges of the first layer through a point that is fitted to the edges of all layers, per searched
+dimension: the range may determine the others."""
 FITTED_PER_DIMENSION = 5
 """Points per searched dimension, at most, that are fitted."""
 FITTED_WITHIN = 3.0
 """Distance of edges that take part in this fit, as a multiple of the distance of a point on an edge."""
 BEYOND_FORCED = 1.5
-"""Edges through a reported point, in searched dimensions, of which one each can be forced."""
+"""Least number of edges through a reported point, per searched dimension; one each can always be forced."""
 SAME_POINT = 0.1
 """Points closer than this, in units of the median distance of edges, are the same."""
 MOST_OPERATIONS = 1e12
-"""Multiplications that the search may take, a few minutes of one CPU core; starting points beyond it are left out."""
+"""Multiplications that the search may take, and the fits after it, a few minutes of one CPU core each; points beyond
+that are left out."""
 ROOM = 1e-3
-"""How far beyond its range a corner may lie: a searched space that noise has moved need not touch the range."""
+"""How far beyond their range values may lie: a searched space that noise has moved need not touch the range."""
 MOST_PROGRAM_NUMBERS = 4e6
 """Numbers in all linear programs of one purpose, some seconds of one CPU core; beyond it there are fewer corners, and
 the range is not used for bounds."""
@@ -137,7 +139,7 @@ class InputRange:
 
 @dataclass(frozen=True, kw_only=True)
 class MeetingPoints:
-    """Points where edges meet, those on most edges of the first layer first."""
+    """Points where edges meet."""
 
     led: Points
     """The points as the edges of the first layer and the range show them, without those of upper layers."""
@@ -187,9 +189,7 @@ def keep_distinct(order: Int[Tensor, " ranked"], points: Points, distance: float
     return torch.tensor([one for one, _ in groups], dtype=torch.long, device=points.device)
 
 
-def find_meeting_points(
-    edges: Edges, within: InputRange, starts: Points, context: RunContext, *, stage: str = "edges"
-) -> MeetingPoints:
+def find_meeting_points(edges: Edges, within: InputRange, starts: Points, context: RunContext) -> MeetingPoints:
     """Find points where the edges of the first layer meet, around the starts and around corners of the range.
 
     Args:
@@ -197,7 +197,6 @@ def find_meeting_points(
         within: the range of inputs.
         starts: approximate inputs.
         context: its generator draws starting points. A search that its deadline cuts short returns what it has.
-        stage: the name of the work in progress reports.
 
     Returns:
         The points, fitted to the edges of all layers. Not all of them lie on more edges than can be forced.
@@ -209,7 +208,7 @@ def find_meeting_points(
     led, counts = starts[:0], torch.zeros(0, dtype=torch.long, device=starts.device)
     for number in range(1 + CORNER_ROUNDS):
         try:
-            context.report(stage, number, 1 + CORNER_ROUNDS, f"{len(led)} points")
+            context.report("edges", number, 1 + CORNER_ROUNDS, f"{len(led)} points")
         except OutOfTime as stop:
             if not stop.wraps_up:
                 raise
@@ -225,7 +224,8 @@ def find_meeting_points(
             break
         surely = led[counts >= SURELY_FOUND * dimension]
         starts = find_corners(within, surely, CORNERS_PER_DIMENSION * dimension, context.generator)
-    return MeetingPoints.fit(led[: FITTED_PER_DIMENSION * dimension], edges, within, scale)
+    most = min(FITTED_PER_DIMENSION * dimension, int(MOST_OPERATIONS / (ROUNDS * edges.multiplications)))
+    return MeetingPoints.fit(led[:most], edges, within, scale)
 
 
 def count_edges_through(edges: Edges, points: Points, scale: float) -> Int[Tensor, " point"]:
@@ -289,7 +289,10 @@ def _add_mixtures(starts: Points, most: int, generator: torch.Generator) -> Floa
 def find_corners(
     within: InputRange, found: Points, count: int, generator: torch.Generator
 ) -> Float[Tensor, "corner free"]:
-    """Return corners of the range, farthest along random directions; as far as possible along none between points."""
+    """Return corners of the range that lie farthest along random directions.
+
+    The directions are orthogonal to the differences between found points, where there are few enough of these.
+    """
     count = min(count, within.most_programs)
     directions = torch.randn(count, within.axes.shape[1], generator=generator, dtype=torch.float64).to(within.axes)
     if 1 < len(found) <= within.axes.shape[1]:

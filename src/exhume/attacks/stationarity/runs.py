@@ -147,7 +147,7 @@ def minimise_runs(
         progress=progress,
         stage=stage,
         checkpoint=checkpoint,
-        coarse=objective_of(_coarse(problem, precision, like.device)),
+        coarse=objective_of(_coarse(problem, precision, start, sharpness, floor)),
         splits=Splits.plan(
             splits,
             steps=(0, steps, steps),
@@ -170,11 +170,24 @@ def minimise_runs(
     )
 
 
-def _coarse(problem: StationarityProblem, precision: AnyPrecision, device: torch.device) -> StationarityProblem:
-    """Return the problem of the steps in coarse precision."""
+def _coarse(
+    problem: StationarityProblem,
+    precision: AnyPrecision,
+    start: Variables,
+    sharpness: Float[Tensor, " run"],
+    floor: Float[Tensor, " run"],
+) -> StationarityProblem:
+    """Return the problem of the steps in coarse precision; that of TF32 where values leave the range of float16."""
+    device = start[0].device
     short = short_dtype(precision, device)
-    if short is not None:
-        return problem.shortened() if short == torch.float16 else problem.rounded(short)
+    if short == torch.float16:
+        shortened = problem.shortened()
+        free, raw = start
+        value, gradients = shortened.objective(free, raw, sharpness, floor)
+        if all(bool(part.isfinite().all()) for part in (value, *gradients)):
+            return shortened
+    elif short is not None:
+        return problem.rounded(short)
     # float16 has the resolution of TF32, and whole pictures are the largest tensors of a step.
     return replace(problem, box_dtype=torch.float16) if device.type == "cuda" else problem
 
