@@ -45,7 +45,7 @@ class KktReport:
         judgement = (
             "near a stationary point: its final weights carry its training data"
             if self.residual < 0.2
-            else "not at a stationary point, which limits every attack on its final weights"
+            else "not at a stationary point, which limits attacks on its final weights, except where edges meet"
         )
         return (
             f"The training data leave {self.residual:.1%} of the weights unexplained, most of {worst} "
