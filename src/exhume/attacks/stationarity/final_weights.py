@@ -268,7 +268,7 @@ def _describe_result(unexplained: float, first_layer_only: bool, exact: int, pro
     whole = "first layer" if first_layer_only else "weights"
     are = "is a point" if exact == 1 else "are points"
     met = f" {exact} of the candidates {are} where the edges of many units meet" if exact else ""
-    proof = f"; {proven} of them certified." if proven else "." if exact else ""
+    proof = f"; {proven} of them certified, by an experimental proof." if proven else "." if exact else ""
     unproven = "" if proven else " Nothing here is proven."
     if unexplained <= EXPLAINED:
         return f"The candidates explain all but {unexplained:.2%} of the squared {whole}.{unproven}{met}{proof}"

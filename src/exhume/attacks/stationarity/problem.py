@@ -128,7 +128,7 @@ class StationarityProblem(SumProblem):
         return self if unit is None else replace(self, unit=unit)
 
     def shortened(self) -> "StationarityProblem":
-        """Return the same problem with all values between variables and gradients in float16, in its range."""
+        """Return the same problem with all values between variables and gradients in float16."""
         size = max(float(part.double().square().mean().sqrt()) for part in self.target)
         return replace(self.rounded(torch.float16, rows=True), gain=SHORT_SIZE / size if size > 0 else 1.0)
 
